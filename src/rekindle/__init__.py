@@ -1,0 +1,62 @@
+"""rekindle keeps PyTorch networks able to learn: diagnose, treat, prove.
+
+    import rekindle as rk
+    graph = rk.trace(model, example)
+    record = rk.fire_(model, optimizer, example=example)
+
+Names are loaded when they are first asked for, so that `import rekindle` costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "trace": "rekindle.graph",
+    "UnitGraph": "rekindle.graph",
+    "plan": "rekindle.treat",
+    "apply_": "rekindle.treat",
+    "method": "rekindle.core.registry",
+    "list_methods": "rekindle.core.registry",
+    "ChangeRecord": "rekindle.core.record",
+    "Plan": "rekindle.core.plan",
+    "RekindleError": "rekindle.core.errors",
+    "PlanWarning": "rekindle.core.errors",
+}
+_ROOMS = ("testing", "models", "data", "kernels")
+
+if TYPE_CHECKING:
+    from rekindle.core.errors import PlanWarning as PlanWarning
+    from rekindle.core.errors import RekindleError as RekindleError
+    from rekindle.core.plan import Plan as Plan
+    from rekindle.core.record import ChangeRecord as ChangeRecord
+    from rekindle.core.registry import list_methods as list_methods
+    from rekindle.core.registry import method as method
+    from rekindle.graph import UnitGraph as UnitGraph
+    from rekindle.graph import trace as trace
+    from rekindle.interventions.fire import fire_ as fire_
+    from rekindle.interventions.full_reset import full_reset_ as full_reset_
+    from rekindle.interventions.shrink_perturb import shrink_perturb_ as shrink_perturb_
+    from rekindle.treat import apply_ as apply_
+    from rekindle.treat import plan as plan
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    if name in _ROOMS:
+        return importlib.import_module(f"rekindle.{name}")
+    if name.endswith("_") and not name.startswith("_"):
+        registry = importlib.import_module("rekindle.core.registry")
+        place = registry.places().get(name.removesuffix("_"))
+        if place is not None:
+            return getattr(importlib.import_module(place), name)
+    raise AttributeError(f"module 'rekindle' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    registry = importlib.import_module("rekindle.core.registry")
+    return sorted([*_HOME, *_ROOMS, *(f"{key}_" for key in registry.places()), "__version__"])

@@ -1,0 +1,1 @@
+"""Edits, how they are applied and recorded, method cards and registry."""

@@ -1,0 +1,53 @@
+"""Edits: what a method wants changed, as values that can be printed, counted and tested before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from rekindle.core.where import Where, Whole
+
+
+@dataclass(frozen=True, eq=False)
+class Edit:
+    """One change to one tensor.
+
+    Args:
+        tensor: Canonical name of the parameter or buffer.
+        op: Pure function from the old part (and the whole of each tensor in `reads`) to the new part of equal shape.
+            It is given float32 where the tensor is float16 or bfloat16; rounding happens once, at the end.
+        reason: Why, in a few words; part of the seed of every draw.
+        where: Which elements, and in which shape `op` sees them.
+        reads: Other tensors that `op` needs; it sees their old values.
+        clear_moments: Whether the optimizer's memory of these elements is stale afterwards.
+    """
+
+    tensor: str
+    op: Callable[..., Tensor]
+    reason: str
+    where: Where = field(default_factory=Whole)
+    reads: tuple[str, ...] = ()
+    clear_moments: bool = True
+
+
+@dataclass(frozen=True)
+class Skip:
+    """A tensor that a method looked at and left alone, with the reason."""
+
+    tensor: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Edits:
+    """What planning gives: the edits, the skips, and words for the user."""
+
+    edits: tuple[Edit, ...] = ()
+    skips: tuple[Skip, ...] = ()
+    notices: tuple[str, ...] = ()
+
+    def __add__(self, other: Edits) -> Edits:
+        """Join two plans, first come first."""
+        return Edits(self.edits + other.edits, self.skips + other.skips, self.notices + other.notices)

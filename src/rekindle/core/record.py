@@ -1,0 +1,140 @@
+"""What was changed, by how much, and what was left alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from rich.table import Table
+from torch import Tensor
+
+from rekindle.core.edit import Edit, Skip
+from rekindle.core.show import number, render
+from rekindle.core.where import MatrixView, Whole
+from rekindle.kernels.isometry import deviation_from_isometry, squared_frobenius_error
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One edit in numbers.
+
+    SFE is |W - W'|_F^2 (FIRE, eq. 1). DfI is |W^T W - I|_F^2 on the smaller side with the scale divided out (zero: a
+    multiple of an isometry), summed over the matrices of the weight (kernel positions, groups), and None for tensors
+    that are no matrices.
+    """
+
+    tensor: str
+    reason: str
+    count: int
+    changed: int
+    norm_before: float
+    norm_after: float
+    sfe: float
+    dfi_before: float | None
+    dfi_after: float | None
+
+
+def measure(edit: Edit, before: Tensor, after: Tensor, views: Sequence[MatrixView]) -> Row:
+    """Return the row of one edit; `views` are the matrices that a whole tensor holds."""
+    return Row(
+        tensor=edit.tensor,
+        reason=edit.reason,
+        count=before.numel(),
+        changed=int((before != after).sum()),
+        norm_before=_norm(before),
+        norm_after=_norm(after),
+        sfe=float(squared_frobenius_error(before, after)),
+        dfi_before=_dfi(edit, before, views),
+        dfi_after=_dfi(edit, after, views),
+    )
+
+
+def _dfi(edit: Edit, part: Tensor, views: Sequence[MatrixView]) -> float | None:
+    if isinstance(edit.where, MatrixView):
+        matrices = [part]
+    else:
+        matrices = [view.read(part) for view in views] if isinstance(edit.where, Whole) else []
+    if not matrices:
+        return None
+    return sum(float(deviation_from_isometry(each, scale_free=True).sum()) for each in matrices)
+
+
+def _norm(values: Tensor) -> float:
+    return float(torch.linalg.vector_norm(values.double()))
+
+
+@dataclasses.dataclass(eq=False)
+class ChangeRecord:
+    """What a treatment did; prints as a table, and can undo it.
+
+    Attributes:
+        method: The settings that were applied.
+        rows: One for each edit.
+        skips: Tensors that were left alone, with the reason.
+        notices: What the user should know or do next.
+    """
+
+    method: Any
+    rows: tuple[Row, ...]
+    skips: tuple[Skip, ...] = ()
+    notices: tuple[str, ...] = ()
+    _undo: Callable[[bool], None] | None = dataclasses.field(default=None, repr=False)
+
+    @property
+    def sfe(self) -> float:
+        """Squared Frobenius error over all edits."""
+        return sum(row.sfe for row in self.rows)
+
+    @property
+    def changed(self) -> int:
+        """Number of values that are different now."""
+        return sum(row.changed for row in self.rows)
+
+    def undo(self, *, force: bool = False) -> None:
+        """Put weights and optimizer moments back as they were.
+
+        Raises:
+            EditError: A tensor was written since and `force` is not set.
+        """
+        if self._undo is None:
+            return
+        self._undo(force)
+        self._undo = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for a log or a file."""
+        return {
+            "method": repr(self.method),
+            "rows": [dataclasses.asdict(row) for row in self.rows],
+            "skips": [dataclasses.asdict(skip) for skip in self.skips],
+            "notices": list(self.notices),
+        }
+
+    def __str__(self) -> str:
+        """Return the table."""
+        return table_of(f"{self.method}", self.rows, self.skips, self.notices)
+
+
+def table_of(title: str, rows: Sequence[Row], skips: Sequence[Skip], notices: Sequence[str]) -> str:
+    """Return rows, skips and notices as text."""
+    table = Table(title=title, title_justify="left")
+    for name in ("tensor", "reason"):
+        table.add_column(name, overflow="fold")
+    for name in ("values", "changed", "norm", "SFE", "DfI"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(
+            row.tensor,
+            row.reason,
+            str(row.count),
+            str(row.changed),
+            f"{number(row.norm_before)} -> {number(row.norm_after)}",
+            number(row.sfe),
+            "" if row.dfi_before is None else f"{number(row.dfi_before)} -> {number(row.dfi_after)}",
+        )
+    lines = [render(table)]
+    lines += [f"left alone: {skip.tensor}: {skip.reason}" for skip in skips]
+    lines += [f"note: {notice}" for notice in notices]
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""Pure mathematics on tensors: no modules, no names, no files."""
