@@ -1,0 +1,325 @@
+"""From what the handlers wrote down to the unit graph: units are tied ports, groups are units with equal ports."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rekindle.core.where import UnitIndex
+from rekindle.graph.initialisers import Law
+from rekindle.graph.ledger import Ledger, Site, UseKind, WeightUse
+from rekindle.graph.unit_graph import Group, GroupKind, Slot, UnitGraph, owner_of
+from rekindle.graph.weight import Weight, WeightRole
+from rekindle.kernels.initialise import Constant
+
+INCOMING = ("weight", "bias")
+NORMS = ("scale", "shift", "mean", "var")
+
+
+@dataclass(frozen=True)
+class Port:
+    """One way in which one axis is used: the first site stands for all."""
+
+    axis: int
+    kind: UseKind
+    site: Site
+    neutral: float | None
+
+
+@dataclass
+class Unit:
+    """A set of tied labels while it is being described."""
+
+    ports: dict[int, list[int]] = field(default_factory=dict)  # port number -> labels
+    flags: set[str] = field(default_factory=set)
+
+
+def assemble(
+    ledger: Ledger,
+    parameters: Mapping[str, tuple[int, ...]],
+    aliases: Mapping[str, tuple[str, ...]],
+    laws: Mapping[str, Law],
+    gains: Mapping[str, tuple[str, int]],
+) -> UnitGraph:
+    """Build the graph."""
+    root = ledger.components()
+    ports, units = _units(ledger, root)
+    _flags(ledger, root, units)
+    families = _families(ports, units)
+    groups, group_of = _groups(ledger, ports, units, families)
+    through = _through(ledger, root, group_of)
+    groups = [replace(g, through=tuple(groups[n].name for n in sorted(through[i]))) for i, g in enumerate(groups)]
+    weights = _weights(ledger, root, parameters, {r for r, unit in units.items() if "output" in unit.flags})
+    covered = {slot.tensor for g in groups for slot in (*g.incoming, *g.norms, *g.outgoing)}
+    neutral = {slot.tensor: Constant(slot.neutral) for g in groups for slot in g.norms if slot.neutral is not None}
+    return UnitGraph(
+        weights=weights,
+        groups=tuple(groups),
+        uncovered={
+            name: ledger.reasons.get(name, "not used in the forward pass of this example")
+            for name in parameters
+            if name not in covered
+        },
+        not_understood=tuple(ledger.not_understood),
+        aliases=aliases,
+        laws={**neutral, **laws},
+        gains=gains,
+        parameters=parameters,
+    )
+
+
+def _units(ledger: Ledger, root: np.ndarray) -> tuple[list[Port], dict[int, Unit]]:
+    """Collect for each unit the ports that it has, in order of first use."""
+    numbers: dict[tuple[int, UseKind], int] = {}
+    ports: list[Port] = []
+    units: dict[int, Unit] = {}
+    starts = [axis.start for axis in ledger.axes]
+    for use in ledger.uses:
+        labels = use.labels.numpy()
+        if not len(labels):
+            continue
+        axes = np.searchsorted(starts, labels, side="right") - 1
+        for axis in np.unique(axes):
+            key = (int(axis), use.kind)
+            if key not in numbers:
+                numbers[key] = len(ports)
+                ports.append(Port(int(axis), use.kind, use.site, use.neutral))
+            number = numbers[key]
+            for label in labels[axes == axis].tolist():
+                mine = units.setdefault(int(root[label]), Unit()).ports.setdefault(number, [])
+                if label not in mine[-1:]:
+                    mine.append(label)
+    for unit in units.values():
+        unit.ports = {n: sorted(set(labels)) for n, labels in unit.ports.items()}
+    return ports, units
+
+
+def _flags(ledger: Ledger, root: np.ndarray, units: dict[int, Unit]) -> None:
+    """Mark units that are summed, gated, multiplied, that leave the model or meet what is not understood."""
+
+    def mark(labels: Tensor, flag: str) -> None:
+        for r in np.unique(root[labels.numpy()]).tolist() if labels.numel() else ():
+            if r in units:
+                units[r].flags.add(flag)
+
+    for a, _, tag in ledger.ties:
+        if tag in ("add", "mul"):
+            mark(a, tag)
+    for left, right in ledger.products:
+        mark(left, "product")
+        mark(right, "product")
+    for labels in ledger.outputs:
+        mark(labels, "output")
+    for labels, _ in ledger.opaque_labels:
+        mark(labels, "opaque")
+
+
+def _families(ports: list[Port], units: dict[int, Unit]) -> list[list[int]]:
+    """Put units with the same ports (and as many labels at each) together, in order of first use."""
+    families: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    for r in sorted(units):
+        unit = units[r]
+        signature = tuple((number, len(unit.ports[number])) for number in sorted(unit.ports))
+        families[(signature, frozenset(unit.flags))].append(r)
+    written = [
+        (family, min((n for n in units[family[0]].ports if ports[n].kind in INCOMING), default=None))
+        for family in families.values()
+        if "opaque" not in units[family[0]].flags
+    ]
+    return [family for family, first in sorted((w for w in written if w[1] is not None), key=lambda w: (w[1], w[0][0]))]
+
+
+def _groups(
+    ledger: Ledger, ports: list[Port], units: dict[int, Unit], families: list[list[int]]
+) -> tuple[list[Group], dict[int, int]]:
+    keys = {int(label) for _, right in ledger.products for label in right.tolist()}
+    partner = _bias_partners(ledger)
+    groups: list[Group] = []
+    group_of: dict[int, int] = {}
+    taken: dict[str, int] = {}
+    for family in families:
+        first = units[family[0]]
+        slots: dict[str, list[Slot]] = {"incoming": [], "norms": [], "outgoing": []}
+        for number in sorted(first.ports):
+            port = ports[number]
+            for side, labels in _sides(port, [units[r].ports[number] for r in family], keys, partner):
+                slots[side].append(_slot(ledger, port, labels))
+        if not slots["incoming"]:
+            continue
+        kind = _kind(first, slots)
+        name = _name(slots["incoming"][0], ledger, kind, taken)
+        group_of.update({r: len(groups) for r in family})
+        groups.append(
+            Group(
+                name=name,
+                size=len(family),
+                kind=kind,
+                incoming=tuple(slots["incoming"]),
+                norms=tuple(slots["norms"]),
+                outgoing=tuple(slots["outgoing"]),
+                leaves="output" in first.flags,
+            )
+        )
+    return groups, group_of
+
+
+def _bias_partners(ledger: Ledger) -> dict[int, int]:
+    """Return for each label of a bias the label that it was added to, so that the bias of keys is known as such."""
+    partner: dict[int, int] = {}
+    for a, b, tag in ledger.ties:
+        if tag == "param":
+            partner.update(zip(a.tolist(), b.tolist(), strict=True))
+    return partner
+
+
+def _sides(
+    port: Port, labels: list[list[int]], keys: set[int], partner: Mapping[int, int]
+) -> list[tuple[str, list[list[int]]]]:
+    """Tell on which side of the group a port stands; the rows of keys read what the rows of queries write."""
+    if port.kind == "read":
+        return [("outgoing", labels)]
+    if port.kind in NORMS:
+        return [("norms", labels)]
+
+    def is_key(label: int) -> bool:
+        return label in keys or partner.get(label, -1) in keys
+
+    queries = [[label for label in unit if not is_key(label)] for unit in labels]
+    key_rows = [[label for label in unit if is_key(label)] for unit in labels]
+    sides = [("incoming", queries), ("outgoing", key_rows)]
+    return [(side, part) for side, part in sides if all(part)]
+
+
+def _slot(ledger: Ledger, port: Port, labels: list[list[int]]) -> Slot:
+    axis = ledger.axes[port.axis]
+    index = torch.tensor(labels) - axis.start  # [units, repeat]
+    kind = "weight" if port.kind == "read" else port.kind
+    return Slot(axis.tensor, kind, UnitIndex(axis.view, axis.dims, index), port.site.module, port.neutral)
+
+
+def _kind(unit: Unit, slots: Mapping[str, list[Slot]]) -> GroupKind:
+    writers = {slot.tensor for slot in slots["incoming"] if slot.kind == "weight"}
+    if not slots["outgoing"] and "output" in unit.flags:
+        return "output"
+    if "product" in unit.flags:
+        return "score"
+    if "add" in unit.flags and len(slots["incoming"]) > 1 and len(writers) > 1:
+        return "stream"
+    return "gated" if "mul" in unit.flags and len(writers) > 1 else "hidden"
+
+
+def _name(slot: Slot, ledger: Ledger, kind: GroupKind, taken: dict[str, int]) -> str:
+    """Name a group after the module that first writes it; parts of a fused tensor are told apart by their kind."""
+    name = owner_of(slot.tensor)
+    if slot.where.index.numel() < _axis_size(slot):
+        name += "[qk]" if kind == "score" else "[v]" if _has_role(ledger, slot, "v") else ""
+    taken[name] = taken.get(name, 0) + 1
+    return name if taken[name] == 1 else f"{name}#{taken[name]}"
+
+
+def _axis_size(slot: Slot) -> int:
+    return int(np.prod([slot.where.view[d] for d in slot.where.dims]))
+
+
+def _has_role(ledger: Ledger, slot: Slot, role: str) -> bool:
+    axis = next(a for a in ledger.axes if (a.tensor, a.view, a.dims) == (slot.tensor, slot.where.view, slot.where.dims))
+    label = axis.start + int(slot.where.index[0, 0])
+    return any(r == role and bool((labels == label).any()) for r, labels in ledger.roles)
+
+
+def _through(ledger: Ledger, root: np.ndarray, group_of: Mapping[int, int]) -> dict[int, set[int]]:
+    """Return for each group the groups that its units pass into without a weight."""
+    through: dict[int, set[int]] = defaultdict(set)
+    for read, leaked in ledger.reads:
+        if not leaked.numel():
+            continue
+        into = {group_of[r] for r in np.unique(root[read.numpy()]).tolist() if r in group_of}
+        for r in np.unique(root[leaked.numpy()]).tolist():
+            if r in group_of:
+                through[group_of[r]] |= into - {group_of[r]}
+    return through
+
+
+def _weights(
+    ledger: Ledger, root: np.ndarray, parameters: Mapping[str, tuple[int, ...]], outputs: set[int]
+) -> tuple[Weight, ...]:
+    """Turn the weights that were met into the graph's weights, one for each role within a tensor."""
+    role_of: dict[int, tuple[str, int, int]] = {}
+    for letter, labels in ledger.roles:
+        for head, row in enumerate(labels.tolist()):
+            for place, label in enumerate(row):
+                role_of.setdefault(label, (letter, head, place))
+    read_roots = {int(r) for labels, _ in ledger.reads for r in np.unique(root[labels.numpy()]).tolist()}
+    weights: dict[str, Weight] = {}
+    for use in ledger.weights:
+        if use.tensor is None:
+            continue
+        for weight in _parts(use, role_of, root, outputs - read_roots, parameters):
+            known = weights.get(weight.name)
+            if known is None:
+                weights[weight.name] = weight
+            elif known.role != weight.role:
+                role: WeightRole = "embedding" if "embedding" in (known.role, weight.role) else known.role
+                weights[weight.name] = replace(known, role=role, tied=True)
+    return tuple(weights.values())
+
+
+def _parts(
+    use: WeightUse,
+    role_of: Mapping[int, tuple[str, int, int]],
+    root: np.ndarray,
+    leaving: set[int],
+    parameters: Mapping[str, tuple[int, ...]],
+) -> list[Weight]:
+    rows: dict[str, list[int]] = defaultdict(list)
+    labels = use.out_labels.tolist()
+    for position, label in enumerate(labels):
+        rows[role_of[label][0] if label in role_of else ""].append(position)
+    parts = []
+    for attention, positions in rows.items():
+        role = attention or _plain_role(use, labels, role_of, root, leaving)
+        heads = None
+        if attention:
+            positions.sort(key=lambda p: role_of[labels[p]][1:])
+            heads = len({role_of[labels[p]][1] for p in positions})
+        parts.append(_part(use, role, positions, heads, len(rows) > 1, parameters))  # type: ignore[arg-type]
+    return parts
+
+
+def _part(
+    use: WeightUse,
+    role: WeightRole,
+    positions: list[int],
+    heads: int | None,
+    split: bool,
+    parameters: Mapping[str, tuple[int, ...]],
+) -> Weight:
+    tensor = str(use.tensor)
+    view = use.view
+    if positions != list(range(len(use.out_labels))):
+        chosen = torch.tensor(positions)
+        view = replace(view, rows=chosen if view.rows is None else view.rows[chosen])
+    name = f"{tensor}[{role}]" if split or view.rows is not None else tensor
+    return Weight(name, tensor, view, role, parameters[tensor], heads, gain=use.gain, module=use.site.module)
+
+
+def _plain_role(
+    use: WeightUse,
+    labels: list[int],
+    role_of: Mapping[int, tuple[str, int, int]],
+    root: np.ndarray,
+    leaving: set[int],
+) -> WeightRole:
+    if use.embedding:
+        return "embedding"
+    if all(int(root[label]) in leaving for label in labels):
+        return "head"
+    values = {int(root[label]) for label, (role, _, _) in role_of.items() if role == "v"}
+    if use.reads_units and all(int(root[label]) in values for label in use.in_labels.tolist()):
+        return "o"
+    return "hidden" if use.reads_units or use.reads_opaque else "input"

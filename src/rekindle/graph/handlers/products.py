@@ -1,0 +1,247 @@
+"""Products with weights: linear layers, matrix products, einsum, convolutions, embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from rekindle.core.where import MatrixView
+from rekindle.graph.handlers.registry import Call, handles
+from rekindle.graph.ledger import WeightUse
+from rekindle.graph.rules import by_head, contract, elementwise, record_weight, side_labels
+from rekindle.graph.value import Value, compact, distinct, shrink, varying
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+@handles("linear")
+def linear(call: Call) -> Value:
+    """y[..., o] = sum_i x[..., i] w[o, i] + b[o]."""
+    x, weight, bias = call.args[0], call.args[1], call.arg(2, "bias")
+    lead = list(LETTERS[: len(x.shape) - 1])
+    return _plus(call, _product(call, x, [*lead, "i"], weight, ["o", "i"][-len(weight.shape) :], call.shapes), bias)
+
+
+@handles("matmul", "mm", "bmm", "mv", "dot")
+def matmul(call: Call) -> Value:
+    """The matrix product of the last two dimensions, the others broadcast."""
+    return _matmul(call, call.args[0], call.args[1])
+
+
+@handles("addmm", "baddbmm", "addmv", "addbmm")
+def addmm(call: Call) -> Value:
+    """A matrix product plus a bias: GPT-2's `Conv1D`."""
+    return _plus(call, _matmul(call, call.args[1], call.args[2]), call.args[0])
+
+
+def _matmul(call: Call, a: Value, b: Value) -> Value:
+    batch = LETTERS[: max(len(a.shape), len(b.shape), 2) - 2]
+    la = [*batch[len(batch) - max(len(a.shape) - 2, 0) :], *(["x", "s"] if len(a.shape) > 1 else ["s"])]
+    lb = [*batch[len(batch) - max(len(b.shape) - 2, 0) :], *(["s", "y"] if len(b.shape) > 1 else ["s"])]
+    lo = [*batch, *(["x"] if len(a.shape) > 1 else []), *(["y"] if len(b.shape) > 1 else [])]
+    return _product(call, a, la, b, lb, call.shapes, lo)
+
+
+@handles("einsum")
+def einsum(call: Call) -> Value:
+    """Two operands in einsum's notation."""
+    equation, values = call.args[0].replace(" ", ""), list(call.args[1])
+    if len(values) != 2:
+        return call.ledger.gap(values, call.site)
+    inputs, _, output = equation.partition("->")
+    sides = inputs.split(",")
+    if "->" not in equation:
+        output = "".join(sorted(c for c in set(inputs) - {",", "."} if inputs.count(c) == 1))
+    dots = (
+        max(len(v.shape) - len(side.replace("...", "")) for v, side in zip(values, sides, strict=True))
+        if "..." in inputs
+        else 0
+    )
+    upper = [f"<{n}>" for n in range(dots)]
+    la, lb = (_spell(side, upper, len(v.shape)) for side, v in zip(sides, values, strict=True))
+    return _product(call, values[0], la, values[1], lb, call.shapes, _spell(output, upper, len(call.shapes)))
+
+
+def _spell(side: str, upper: list[str], ndim: int) -> list[str]:
+    if "..." not in side:
+        return list(side)
+    before, after = side.split("...")
+    count = ndim - len(before) - len(after)
+    return [*before, *upper[len(upper) - count :], *after]
+
+
+def _product(
+    call: Call, a: Value, la: Sequence[str], b: Value, lb: Sequence[str], shape: Sequence[int], lo: Sequence[str] = ()
+) -> Value:
+    lo = list(lo) or [*la[:-1], *[letter for letter in lb if letter not in la]]
+    result = contract(call.ledger, a, la, b, lb, lo, shape, call.site)
+    for x, lx, weight, lw in ((a, la, b, lb), (b, lb, a, la)):
+        if x.data and not weight.data and (weight.is_parameter or weight.fields):
+            _note_weight(call, x, list(lx), weight, list(lw), lo)
+    if a.data and b.data:
+        _attention_roles(call, a, b, list(lb), lo)
+    return result
+
+
+def _note_weight(call: Call, x: Value, lx: list[str], weight: Value, lw: list[str], lo: Sequence[str]) -> None:
+    ins = [d for d, letter in enumerate(lw) if letter in lx and letter not in lo]
+    outs = [d for d, letter in enumerate(lw) if letter in lo and letter not in lx]
+    if ins and outs:
+        record_weight(call.ledger, weight, outs, ins, x, lx.index(lw[ins[0]]), call.site)
+
+
+def _attention_roles(call: Call, a: Value, b: Value, lb: list[str], lo: Sequence[str]) -> None:
+    """Softmaxed scores times values: now it is known what were queries, keys and values."""
+    if a.product is None or not a.product.softmaxed:
+        return
+    call.ledger.roles += [("q", labels) for labels in a.product.left] + [("k", labels) for labels in a.product.right]
+    for labels in b.fields:
+        along = varying(labels)
+        inside = [lb[d] == lo[-1] for d in range(len(lb))]
+        if any(inside[d] for d in along):
+            call.ledger.roles.append(("v", by_head(labels, inside)))
+
+
+def _plus(call: Call, value: Value, bias: Value | None) -> Value:
+    return value if bias is None else elementwise(call.ledger, [value, bias], value.shape, "add", call.site)
+
+
+@handles("conv1d", "conv2d", "conv3d", "convolution", "_convolution")
+def convolution(call: Call) -> Value:
+    """Channels of the input meet the weight's second dimension, group by group."""
+    if call.op in ("convolution", "_convolution") and call.arg(6, "transposed", False):
+        return _transposed(call, int(call.arg(8, "groups", 1)))
+    groups = call.arg(8 if call.op in ("convolution", "_convolution") else 6, "groups", 1)
+    weight: Value = call.args[1]
+    out, in_ = weight.shape[0], weight.shape[1]
+    view = (groups, out // groups, in_, *weight.shape[2:])
+    return _convolve(call, view, out_dim=1, in_dim=2, groups=groups)
+
+
+@handles("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+def conv_transpose(call: Call) -> Value:
+    """As a convolution, with input and output of the weight exchanged."""
+    return _transposed(call, int(call.arg(6, "groups", 1)))
+
+
+def _transposed(call: Call, groups: int) -> Value:
+    weight: Value = call.args[1]
+    view = (groups, weight.shape[0] // groups, weight.shape[1], *weight.shape[2:])
+    return _convolve(call, view, out_dim=2, in_dim=1, groups=groups)
+
+
+def _convolve(call: Call, view: tuple[int, ...], out_dim: int, in_dim: int, groups: int) -> Value:
+    ledger, x, weight, bias = call.ledger, call.args[0], call.args[1], call.arg(2, "bias")
+    channel = len(x.shape) - (len(view) - 2)  # an image may come without a batch dimension
+    batched = tuple(d for d in range(3, len(view)))
+    if weight.base is not None and weight.is_parameter:
+        joint = groups > 1
+        sides = [_side(call, weight, view, dim, joint) for dim in (in_dim, out_dim)]
+        matrix = (
+            MatrixView(view, (out_dim,), (in_dim,), (0, *batched))
+            if joint
+            else MatrixView(weight.shape, (out_dim - 1,), (in_dim - 1,), tuple(d - 1 for d in batched))
+        )
+        in_labels, out_labels = sides
+    elif groups == 1 and weight.fields:
+        in_labels, out_labels = (_flat(weight.field_over(dim - 1)) for dim in (in_dim, out_dim))
+        matrix = None
+    else:
+        return replace(ledger.gap([x, weight, *([bias] if bias else [])], call.site), shape=tuple(call.shapes))
+    read = [
+        labels for labels in x.fields if channel in varying(labels) or (x.shape[channel] == 1 and not varying(labels))
+    ]
+    shaped = in_labels.reshape([-1 if d == channel else 1 for d in range(len(x.shape))])
+    for labels in read:
+        ledger.tie(shaped, labels, "product")
+    if read:
+        ledger.use(in_labels, "read", call.site)
+    ledger.use(out_labels, "weight", call.site)
+    ledger.read(x, read)
+    _convolution_weight(call, x, weight, matrix, out_labels, in_labels, bool(read))
+    leaks = [labels for labels in x.fields if not any(labels is r for r in read) and varying(labels)]
+    out = out_labels.reshape([-1 if d == channel else 1 for d in range(len(x.shape))]).expand(tuple(call.shapes))
+    leaked = distinct(*leaks, *([x.leaks] if not read else []))
+    return _plus_channels(call, Value(tuple(call.shapes), (out,), data=True, leaks=leaked), bias, channel)
+
+
+def _side(call: Call, weight: Value, view: tuple[int, ...], dim: int, joint: bool) -> Tensor:
+    if joint:
+        return call.ledger.axis(str(weight.param), view, (0, dim))
+    return _flat(side_labels(call.ledger, weight, [dim - 1]))
+
+
+def _flat(labels: Tensor | None) -> Tensor:
+    assert labels is not None
+    return compact(shrink(labels)).reshape(-1)
+
+
+def _convolution_weight(
+    call: Call, x: Value, weight: Value, matrix: MatrixView | None, out: Tensor, in_: Tensor, reads_units: bool
+) -> None:
+    call.ledger.weights.append(
+        WeightUse(
+            tensor=weight.param if matrix is not None else None,
+            view=matrix or MatrixView(weight.shape, (0,), (1,), tuple(range(2, len(weight.shape)))),
+            out_labels=out,
+            in_labels=in_,
+            reads_units=reads_units,
+            reads_opaque=bool(x.opaque),
+            embedding=False,
+            site=call.site,
+            gain=call.ledger.gains.get(weight.param or ""),
+        )
+    )
+
+
+def _plus_channels(call: Call, value: Value, bias: Value | None, channel: int) -> Value:
+    if bias is None:
+        return value
+    shape = tuple(-1 if d == channel else 1 for d in range(len(value.shape)))
+    shaped = tuple(labels.reshape(shape) for labels in bias.fields)
+    full = tuple(value.shape[d] if d == channel else 1 for d in range(len(value.shape)))
+    return _plus(call, value, replace(bias, shape=full, fields=shaped, base=None, along=None))
+
+
+@handles("embedding", "embedding_bag")
+def embedding(call: Call) -> Any:
+    """Each row of the table is a vector of new units."""
+    table: Value = call.args[0]
+    if table.base != (0, 1) or table.data or call.op == "embedding_bag":
+        return call.ledger.gap(call.values, call.site)
+    labels = _flat(side_labels(call.ledger, table, [1]))
+    call.ledger.use(labels, "weight", call.site)
+    call.ledger.weights.append(
+        WeightUse(
+            tensor=table.param,
+            view=MatrixView(table.shape, (1,), (0,)),
+            out_labels=labels,
+            in_labels=_flat(side_labels(call.ledger, table, [0])),
+            reads_units=False,
+            reads_opaque=False,
+            embedding=True,
+            site=call.site,
+        )
+    )
+    return Value(tuple(call.shapes), (labels.expand(tuple(call.shapes)),), data=True)
+
+
+@handles("_weight_norm", "_weight_norm_interface")
+def weight_norm(call: Call) -> Any:
+    """W = g v/|v|: the direction stands for the weight, the gain runs along its output axis."""
+    direction, gain = call.args[0], call.args[1]
+    dim = int(call.arg(2, "dim", 0))
+    if not (direction.is_parameter and gain.is_parameter and direction.base is not None):
+        return call.ledger.gap(call.values, call.site)
+    call.ledger.gains[str(direction.param)] = (str(gain.param), dim)
+    if dim >= 0 and gain.base is not None:
+        labels = call.ledger.axis(str(gain.param), gain.shape, (dim,))
+        call.ledger.tie(labels, _flat(side_labels(call.ledger, direction, [dim])), "param")
+        call.ledger.use(labels, "weight", call.site)
+    else:
+        call.ledger.no_axis(gain, f"one gain for a whole weight at {call.site}")
+    result = replace(direction, shape=tuple(direction.shape))
+    return [result, Value(gain.shape)] if isinstance(call.shapes, list) else result

@@ -1,0 +1,50 @@
+"""How a handler is found: by the name of the ATen operation, without overload and without the in-place underscore."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from rekindle.graph.ledger import Ledger, Site
+from rekindle.graph.value import Value
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One operation of the traced computation, with values in place of tensors."""
+
+    ledger: Ledger
+    op: str
+    target: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    shapes: Any = None  # shape of the result, or a list of shapes
+    site: Site = field(default_factory=lambda: Site("", ""))
+
+    @property
+    def values(self) -> list[Value]:
+        """All tensor operands, also those inside lists."""
+        found: list[Value] = []
+        for arg in (*self.args, *self.kwargs.values()):
+            found += [v for v in (arg if isinstance(arg, (list, tuple)) else [arg]) if isinstance(v, Value)]
+        return found
+
+    def arg(self, position: int, name: str, default: Any = None) -> Any:
+        """Return an argument given by position or by name."""
+        return self.args[position] if len(self.args) > position else self.kwargs.get(name, default)
+
+
+Handler = Callable[[Call], Any]
+HANDLERS: dict[str, Handler] = {}
+
+
+def handles(*ops: str) -> Callable[[Handler], Handler]:
+    """Register a handler for operations."""
+
+    def register(handler: Handler) -> Handler:
+        for op in ops:
+            HANDLERS[op] = handler
+        return handler
+
+    return register

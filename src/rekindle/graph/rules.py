@@ -1,0 +1,299 @@
+"""The two rules behind nearly every operation: what happens element by element, and what happens in a product.
+
+Element by element, values at the same place belong to the same unit. In a product, the units along the contracted axis
+of one side meet those of the other side (and are read there), and every other axis is carried over. A linear layer,
+GPT-2's `Conv1D`, an einsum and the scores of attention are all the second rule; a bias, a residual sum, a gate and a
+positional embedding are all the first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from rekindle.core.where import MatrixView
+from rekindle.graph.ledger import Axis, Ledger, Site, WeightUse, merge_leaks, merge_opaque
+from rekindle.graph.value import NONE, Product, Value, compact, distinct, shrink, varying
+
+Tag = Literal["add", "mul", "other"]
+Letters = Sequence[str]
+
+
+def expand_to(labels: Tensor, shape: Sequence[int]) -> Tensor:
+    """Broadcast labels to a shape of at least as many dimensions, aligned at the right."""
+    return labels.expand(tuple(shape)) if labels.ndim == len(shape) else compact(labels).expand(tuple(shape))
+
+
+def elementwise(ledger: Ledger, operands: Sequence[Value], shape: Sequence[int], tag: Tag, site: Site) -> Value:
+    """Join values element by element."""
+    with_data = any(value.data for value in operands)
+    activations = [value for value in operands if value.data or not with_data]
+    parameters = [value for value in operands if with_data and not value.data]
+    fields, leaks = _join(ledger, activations, tuple(shape), tag)
+    for value in parameters:
+        _place(ledger, value, fields, tuple(shape), tag, site, neutral=_neutral(tag, fields, leaks))
+    product = [value.product for value in activations if value.product is not None]
+    return Value(
+        shape=tuple(shape),
+        fields=tuple(fields),
+        data=with_data,
+        along=operands[0].along if len(operands) == 1 and len(operands[0].shape) == len(shape) else None,
+        leaks=leaks,
+        opaque=merge_opaque(*operands),
+        product=product[0] if len(product) == 1 else None,
+    )
+
+
+def _join(ledger: Ledger, values: Sequence[Value], shape: tuple[int, ...], tag: Tag) -> tuple[list[Tensor], Tensor]:
+    """Tie the fields of several values; a single unit spread over many others leaks into them instead."""
+    joined: list[Tensor] = []
+    leaks = [value.leaks for value in values]
+    single: list[tuple[Tensor, bool]] = []
+    for value in values:
+        for labels in value.fields:
+            wide = expand_to(labels, shape)
+            if not varying(labels):
+                single.append((wide, value.shape != shape))
+                continue
+            _merge(ledger, joined, wide, tag)
+    for wide, spread in single:
+        if spread and any(varying(other) for other in joined):
+            leaks.append(distinct(wide))
+        elif not spread and any(not varying(other) for other in joined):
+            ledger.tie(wide, next(other for other in joined if not varying(other)), tag)
+        elif not any(torch.equal(compact(wide), compact(other)) for other in joined):
+            joined.append(wide)
+    return joined, distinct(*leaks)
+
+
+def _merge(ledger: Ledger, joined: list[Tensor], labels: Tensor, tag: Tag) -> None:
+    partners = [n for n, other in enumerate(joined) if varying(other) & varying(labels)]
+    for n in partners:
+        ledger.tie(labels, joined[n], tag)
+        if bool((compact(joined[n]) == NONE).any()):
+            joined[n] = torch.where(joined[n] == NONE, labels, joined[n])
+    if not partners:
+        joined.append(labels)
+
+
+def _neutral(tag: Tag, fields: Sequence[Tensor], leaks: Tensor) -> float | None:
+    """A factor right after a normalisation is neutral at one; of other factors nothing is known."""
+    if tag != "mul" or not fields:
+        return None
+    return 1.0 if bool(torch.isin(distinct(*fields), leaks).any()) else None
+
+
+def _place(
+    ledger: Ledger,
+    value: Value,
+    fields: Sequence[Tensor],
+    shape: tuple[int, ...],
+    tag: Tag,
+    site: Site,
+    neutral: float | None,
+) -> None:
+    """Give a parameter that meets an activation element by element its slots."""
+    placed = False
+    for labels in value.fields:
+        wide = expand_to(labels, shape)
+        for other in fields:
+            single = math.prod(value.shape) == 1 and not varying(other)
+            if single or varying(other) & varying(wide):
+                ledger.tie(wide, other, "param")
+                ledger.use(labels, "scale" if tag == "mul" else "bias", site, neutral)
+                placed = True
+    if not placed:
+        ledger.no_axis(value, f"meets values without a unit axis at {site}")
+
+
+def contract(
+    ledger: Ledger, a: Value, la: Letters, b: Value, lb: Letters, lo: Letters, shape: Sequence[int], site: Site
+) -> Value:
+    """Multiply two values over the letters that the result lacks, as in einsum.
+
+    Args:
+        ledger: Where ties, uses and reads are written down.
+        a: Left value.
+        la: A letter for each dimension of `a`.
+        b: Right value.
+        lb: A letter for each dimension of `b`.
+        lo: A letter for each dimension of the result.
+        shape: Shape of the result.
+        site: Where this happens.
+    """
+    a, b = _weight_fields(ledger, a, la, lb, lo), _weight_fields(ledger, b, lb, la, lo)
+    sizes = dict(zip(la, a.shape, strict=True)) | dict(zip(lb, b.shape, strict=True))
+    summed = {letter for letter in sizes if letter not in lo}
+    a_read, a_kept = _split(a, la, summed, sizes)
+    b_read, b_kept = _split(b, lb, summed, sizes)
+    met = _meet(ledger, a_read, la, b_read, lb)
+    product = None
+    carried = (a_kept if a.data else []) + (b_kept if b.data else [])
+    consumed = (a_read if a.data else []) + (b_read if b.data else [])
+    leaks = [merge_leaks(a, b)] if carried or not consumed else []
+    if a.data and b.data and met:
+        product = _product(ledger, a_read, la, b_read, lb, summed)
+        ledger.read(a, a_read)
+        ledger.read(b, b_read)
+    elif a.data and b.data:
+        leaks = [merge_leaks(a, b), *map(distinct, consumed)]
+    else:
+        _weight_uses(ledger, a, a_read, a_kept, b, b_read, "read", site)
+        _weight_uses(ledger, b, b_read, b_kept, a, a_read, "weight", site)
+    kept = [_relay(labels, la, lo, shape) for labels in a_kept]
+    for labels in b_kept:
+        _merge(ledger, kept, _relay(labels, lb, lo, shape), "mul")
+    return Value(
+        shape=tuple(shape),
+        fields=tuple(kept),
+        data=a.data or b.data,
+        leaks=distinct(*leaks),
+        opaque=merge_opaque(a, b) if carried or (a.data and b.data) else frozenset(),
+        product=product,
+    )
+
+
+def _weight_fields(ledger: Ledger, value: Value, own: Letters, other: Letters, out: Letters) -> Value:
+    """Give a whole parameter one joint field for its input side and one for its output side."""
+    if value.base is None or not value.is_parameter or value.data:
+        return value
+    sides = [
+        [d for d, letter in enumerate(own) if letter in other and letter not in out],
+        [d for d, letter in enumerate(own) if letter in out and letter not in other],
+    ]
+    sides = [dims for dims in sides if dims]
+    fields = tuple(side_labels(ledger, value, dims) for dims in sides)
+    return replace(value, fields=fields, base=None, along=tuple(dims[0] for dims in sides))
+
+
+def side_labels(ledger: Ledger, value: Value, dims: Sequence[int]) -> Tensor:
+    """Return the labels of some dimensions of a whole parameter taken together, broadcast to its shape."""
+    base = value.base or tuple(range(len(value.shape)))
+    stored = [value.shape[base.index(d)] for d in range(len(base))]
+    ordered = sorted(dims, key=lambda d: base[d])
+    labels = ledger.axis(str(value.param), stored, [base[d] for d in ordered])
+    labels = labels.reshape([value.shape[d] for d in ordered])
+    labels = labels.permute([ordered.index(d) for d in sorted(dims)])
+    return labels.reshape([size if d in dims else 1 for d, size in enumerate(value.shape)]).expand(value.shape)
+
+
+def _split(
+    value: Value, letters: Letters, summed: set[str], sizes: dict[str, int]
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Part the fields into those along a summed letter and those that are carried over."""
+    read: list[Tensor] = []
+    kept: list[Tensor] = []
+    trivial = all(sizes[letter] == 1 for letter in summed)
+    for position, labels in enumerate(value.fields):
+        along = {letters[d] for d in value.dims(position)}
+        (read if along & summed or (not along and trivial) else kept).append(labels)
+    return read, kept
+
+
+def _meet(ledger: Ledger, a_read: list[Tensor], la: Letters, b_read: list[Tensor], lb: Letters) -> bool:
+    common = list(dict.fromkeys([*la, *lb]))
+    for left in a_read:
+        for right in b_read:
+            ledger.tie(_spread(left, la, common), _spread(right, lb, common), "product")
+    return bool(a_read and b_read)
+
+
+def _spread(labels: Tensor, own: Letters, common: Letters) -> Tensor:
+    """Bring labels into the order of common letters, with size one where a letter is not theirs."""
+    core = compact(shrink(labels)).permute([list(own).index(letter) for letter in common if letter in own])
+    for position, letter in enumerate(common):
+        if letter not in own:
+            core = core.unsqueeze(position)
+    return core
+
+
+def _relay(labels: Tensor, own: Letters, out: Letters, shape: Sequence[int]) -> Tensor:
+    core = compact(shrink(labels))
+    for d in reversed(range(core.ndim)):
+        if own[d] not in out:
+            core = core.select(d, 0)
+    return _spread(core, [letter for letter in own if letter in out], out).expand(tuple(shape))
+
+
+def _product(
+    ledger: Ledger, a_read: list[Tensor], la: Letters, b_read: list[Tensor], lb: Letters, summed: set[str]
+) -> Product:
+    left = tuple(by_head(labels, [letter in summed for letter in la]) for labels in a_read)
+    right = tuple(by_head(labels, [letter in summed for letter in lb]) for labels in b_read)
+    ledger.products.append((distinct(*left), distinct(*right)))
+    return Product(left, right)
+
+
+def by_head(labels: Tensor, within: Sequence[bool]) -> Tensor:
+    """Return labels as [heads, units]: `within` marks the dimensions inside a head."""
+    core = compact(shrink(labels))
+    inside = [d for d in range(core.ndim) if within[d]]
+    outside = [d for d in range(core.ndim) if not within[d]]
+    units = math.prod(core.shape[d] for d in inside)
+    return core.permute(outside + inside).reshape(-1, units)
+
+
+def _weight_uses(
+    ledger: Ledger,
+    value: Value,
+    read: list[Tensor],
+    kept: list[Tensor],
+    other: Value,
+    consumed: list[Tensor],
+    among_parameters: Literal["read", "weight"],
+    site: Site,
+) -> None:
+    """Write down how a parameter was used in a product, and that it read the units of the other side."""
+    if value.data:
+        return
+    for labels in read if consumed or not other.data else ():  # what reads the raw input reads no units
+        ledger.use(labels, "read" if other.data else among_parameters, site)
+    if other.data:
+        for labels in kept:
+            ledger.use(labels, "weight", site)
+        ledger.read(other, consumed)
+
+
+def record_weight(
+    ledger: Ledger, value: Value, out_dims: Sequence[int], in_dims: Sequence[int], x: Value, reads: int, site: Site
+) -> None:
+    """Write down a weight that maps the activation `x` (its dimension `reads`) to new units."""
+    whole = value.base is not None and value.is_parameter
+    out = side_labels(ledger, value, out_dims) if whole else value.field_over(out_dims[0])
+    in_ = side_labels(ledger, value, in_dims) if whole else value.field_over(in_dims[0])
+    if out is None or in_ is None:
+        return
+    out_labels, in_labels = compact(shrink(out)).reshape(-1), compact(shrink(in_)).reshape(-1)
+    view = matrix_view(ledger.axis_of(int(out_labels[0])), ledger.axis_of(int(in_labels[0])), out_labels, in_labels)
+    tensor = value.param if value.param and view else None
+    ledger.weights.append(
+        WeightUse(
+            tensor=tensor,
+            view=view or MatrixView(tuple(value.shape), tuple(out_dims), tuple(in_dims)),
+            out_labels=out_labels,
+            in_labels=in_labels,
+            reads_units=x.field_over(reads) is not None,
+            reads_opaque=bool(x.opaque),
+            embedding=False,
+            site=site,
+            gain=ledger.gains.get(tensor or ""),
+        )
+    )
+
+
+def matrix_view(out: Axis, in_: Axis, out_labels: Tensor, in_labels: Tensor) -> MatrixView | None:
+    """Return the matrix view of a tensor whose output and input axes are known, or None across tensors."""
+    if out.tensor != in_.tensor or out.view != in_.view:
+        return None
+    batch = tuple(d for d in range(len(out.view)) if d not in out.dims + in_.dims)
+    return MatrixView(out.view, out.dims, in_.dims, batch, _chosen(out, out_labels), _chosen(in_, in_labels))
+
+
+def _chosen(axis: Axis, labels: Tensor) -> Tensor | None:
+    positions = labels - axis.start
+    return None if torch.equal(positions, torch.arange(axis.size)) else positions
