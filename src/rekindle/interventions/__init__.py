@@ -1,0 +1,1 @@
+"""One-shot methods, one file each; the registry finds them by file name."""

@@ -1,0 +1,172 @@
+"""FIRE: replace every weight matrix by the nearest isometry, times a scale."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from rekindle.core.card import Card
+from rekindle.core.edit import Edits, Skip
+from rekindle.core.errors import PlanError
+from rekindle.core.names import matches
+from rekindle.core.record import ChangeRecord
+from rekindle.core.settings import settings
+from rekindle.graph import UnitGraph, Weight
+from rekindle.graph.blocks import inside_attention_blocks
+from rekindle.kernels.polar import CUBIC, MUON, QUINTIC, newton_schulz, polar_exact
+from rekindle.observe import Evidence
+from rekindle.treat import apply_
+
+COEFFICIENTS = {"newton_schulz": CUBIC, "quintic": QUINTIC, "muon": MUON}
+
+CARD = Card(
+    key="fire",
+    kind="one-shot",
+    title="FIRE, Frobenius-isometry reinitialisation",
+    source="Han et al., FIRE: Frobenius-Isometry Reinitialization for Balancing the Stability-Plasticity Tradeoff: "
+    "3.3 (eq. 4, 5), 3.4 (Algorithm 1), B.2, B.3, C",
+    what="Moves every weight matrix to the nearest matrix with orthonormal rows or columns, times a scale. "
+    "W' = scale * W (W^T W)^(-1/2): the least squared Frobenius error (SFE) among all matrices with deviation from "
+    "isometry (DfI) zero. Linear: scale = sqrt(out/in). Convolution: kernel position by kernel position, "
+    "scale = sqrt(out/in)/(positions). In attention blocks only queries and keys. Biases, normalisation and embeddings "
+    "stay.",
+    when="When new data arrive and the network was trained long on the old: it restores an even spectrum and keeps the "
+    "directions that were learned. Not on networks that you only want to evaluate: outputs change.",
+    cost="One singular value decomposition (exact) or `iterations` times three matrix products a matrix; well below "
+    "one epoch. Twice the largest tensor in extra memory, beside the copies kept for undo.",
+    deviations=(
+        "The default solver is exact; the paper's ten cubic Newton-Schulz steps leave small singular values short of "
+        "one. solver='newton_schulz' gives the published arithmetic.",
+        "A zero matrix stays zero (published code: NaN), and directions that a rank-deficient matrix lacks stay zero.",
+        "Grouped and depthwise convolutions are treated group by group; a depthwise kernel is a 1x1 matrix for each "
+        "position, so that FIRE keeps only its signs: use skip= where that is too much.",
+        "The paper names two polynomials (3.4 cubic, B.3 quintic) and Muon's; all three are there.",
+        "scale='norm' keeps each matrix's norm and scale='init' that of its initialiser, because the paper's scale for "
+        "convolutions shrinks activations (3x3: 0.24 of He's).",
+        "blend between the old weights and the isometry is ours.",
+        "Under weight_norm the effective weight is treated, through gain and direction.",
+    ),
+    example="""
+>>> import torch
+>>> import rekindle as rk
+>>> net = torch.nn.Sequential(torch.nn.Linear(8, 6), torch.nn.ReLU(), torch.nn.Linear(6, 4))
+>>> record = rk.fire_(net, example=torch.zeros(1, 8))
+>>> torch.linalg.svdvals(net[2].weight).allclose(torch.tensor(4 / 6).sqrt())
+True
+""",
+    needs=("example",),
+)
+
+
+@settings
+class Fire:
+    """Settings of FIRE.
+
+    Args:
+        solver: How the isometry is found: exact, or a polynomial iteration with these coefficients.
+        iterations: Steps of the polynomial iteration; the exact solver has none.
+        scale: Paper (sqrt(out/in), over kernel positions), norm (keep the matrix's), or init (the initialiser's).
+        attention: Treat only queries and keys of attention blocks (qk), or all their weights (all).
+        heads: Treat a query or key projection as one matrix (whole) or head by head (each).
+        blend: 0 keeps the old weights, 1 gives the isometry.
+        skip: Patterns of tensor names to leave alone, as in `head.*`.
+    """
+
+    key: ClassVar[str] = "fire"
+    card: ClassVar[Card] = CARD
+    identity: ClassVar[dict[str, Any]] = {"blend": 0.0}
+
+    solver: Literal["exact", "newton_schulz", "quintic", "muon"] = "exact"
+    iterations: Annotated[int, Field(ge=1, le=1000)] = 10
+    scale: Literal["paper", "norm", "init"] = "paper"
+    attention: Literal["qk", "all"] = "qk"
+    heads: Literal["whole", "each"] = "whole"
+    blend: Annotated[float, Field(ge=0, le=1)] = 1.0
+    skip: tuple[str, ...] = ()
+
+    def plan(self, graph: UnitGraph, evidence: Evidence, seed: int) -> Edits:
+        """Return an edit for each weight that is treated, and a skip with the reason for each that is not."""
+        if self.attention == "qk" and not graph.traced:
+            raise PlanError(
+                expected="example= for fire, to tell queries and keys from other weights",
+                got="no example",
+                fix="pass example= with an input of your model, or attention='all' to treat every weight alike",
+            )
+        if self.blend == 0:
+            return Edits()
+        blocks = inside_attention_blocks(graph)
+        edits, skips = Edits(), []
+        for weight in graph.weights:
+            reason = self._left_alone(weight, graph, blocks)
+            if reason:
+                skips.append(Skip(weight.name, reason))
+            else:
+                edits += Edits(weight.edits(partial(self._treat, weight=weight, graph=graph), "fire"))
+        return edits + Edits(skips=tuple(skips))
+
+    def _left_alone(self, weight: Weight, graph: UnitGraph, blocks: frozenset[str]) -> str:
+        if matches(weight.tensor, self.skip):
+            return "named in skip"
+        if weight.role == "embedding":
+            return "an embedding" + (", tied to the head" if weight.tied else "")
+        if self.attention == "qk" and weight.name in blocks and weight.role not in ("q", "k"):
+            return f"inside an attention block ({weight.role}); attention='all' treats it"
+        if self.scale == "init" and getattr(graph.laws.get(weight.tensor), "std", 0.0) == 0.0:
+            return "its initialiser is not known, which scale='init' needs"
+        return ""
+
+    def _treat(self, matrices: Tensor, weight: Weight, graph: UnitGraph) -> Tensor:
+        """Return the treated matrices [batch, out, in]."""
+        split = matrices
+        if self.heads == "each" and weight.heads:
+            split = matrices.reshape(weight.heads, -1, matrices.shape[-1])
+        isometry = self._solve(split)
+        isometry = (self._factor(split, isometry, weight, graph) * isometry).reshape(matrices.shape)
+        return torch.lerp(matrices, isometry, self.blend)
+
+    def _solve(self, matrices: Tensor) -> Tensor:
+        if self.solver == "exact":
+            return polar_exact(matrices)
+        return newton_schulz(matrices, self.iterations, COEFFICIENTS[self.solver])
+
+    def _factor(self, old: Tensor, isometry: Tensor, weight: Weight, graph: UnitGraph) -> Tensor | float:
+        out, in_ = isometry.shape[-2:]
+        if self.scale == "paper":
+            return math.sqrt(out / in_) / weight.kernel
+        now = torch.linalg.vector_norm(isometry, dim=(-2, -1), keepdim=True)
+        now = torch.where(now > 0, now, torch.ones_like(now))
+        if self.scale == "norm":
+            return torch.linalg.vector_norm(old, dim=(-2, -1), keepdim=True) / now
+        std: float = graph.laws[weight.tensor].std  # type: ignore[attr-defined]
+        return std * math.sqrt(out * in_) / now
+
+
+def fire_(
+    model: nn.Module,
+    optimizer: Optimizer | None = None,
+    *,
+    example: Any = None,
+    graph: UnitGraph | None = None,
+    **settings: Any,
+) -> ChangeRecord:
+    """Treat a model with FIRE in place.
+
+    Args:
+        model: The model.
+        optimizer: Its moments are cleared where weights are edited.
+        example: Input for the model, from which its structure is traced.
+        graph: The model's graph, if it was traced before.
+        **settings: See `Fire`.
+
+    Example:
+        >>> net = nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 4))
+        >>> fire_(net, example=torch.zeros(1, 8)).changed
+        72
+    """
+    return apply_(Fire(**settings), model, optimizer, example=example, graph=graph)

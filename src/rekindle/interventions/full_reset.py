@@ -1,0 +1,115 @@
+"""Full reset: every tensor drawn afresh by its own initialiser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from rekindle.core.card import Card
+from rekindle.core.edit import Edit, Edits, Skip
+from rekindle.core.names import matches
+from rekindle.core.record import ChangeRecord
+from rekindle.core.settings import settings
+from rekindle.graph import UnitGraph
+from rekindle.observe import Evidence, Reference
+from rekindle.treat import apply_
+
+CARD = Card(
+    key="full_reset",
+    kind="one-shot",
+    title="Full reset",
+    source="The baseline of all four papers: FIRE 4.1, Soft Weight Rescaling D.2, layerwise reinitialisation 1",
+    what="Draws every parameter afresh by its layer's own initialiser, and sets BatchNorm statistics back. "
+    "With reference= the values are taken from there instead.",
+    when="When nothing of the old is worth keeping, and as the yardstick: a treatment that does not beat a full reset "
+    "is not worth its trouble.",
+    cost="One pass over the parameters.",
+    deviations=(
+        "Parameters keep their identity, so that the optimizer goes on training them; replaced modules never reach it.",
+        "The law is that of the layer's type (torch's reset_parameters, the config of a transformers model). If your "
+        "model initialises itself in another way, pass the function that builds it as reference=.",
+        "Parameters whose initialiser is not known are left alone and listed.",
+    ),
+    example="""
+>>> import torch
+>>> import rekindle as rk
+>>> net = torch.nn.Linear(8, 6)
+>>> _ = net.weight.data.fill_(7.0)
+>>> record = rk.full_reset_(net)
+>>> bool((net.weight.abs() <= 8 ** -0.5).all())
+True
+""",
+)
+
+
+@settings
+class FullReset:
+    """Settings of the full reset.
+
+    Args:
+        skip: Patterns of tensor names to leave alone.
+    """
+
+    key: ClassVar[str] = "full_reset"
+    card: ClassVar[Card] = CARD
+    identity: ClassVar[dict[str, Any]] = {"skip": ("*",)}
+
+    skip: tuple[str, ...] = ()
+
+    def plan(self, graph: UnitGraph, evidence: Evidence, seed: int) -> Edits:
+        """Return an edit for each parameter and each running statistic."""
+        edits, skips = [], []
+        for name in (*graph.parameters, *graph.statistics()):
+            if matches(name, self.skip):
+                skips.append(Skip(name, "named in skip"))
+            elif not graph.has_law(name) and evidence.reference is None:
+                skips.append(
+                    Skip(name, "its initialiser is not known; pass reference= (a function that builds the model)")
+                )
+            else:
+                edits.append(Edit(name, self._op(graph, evidence, name, seed), "full_reset"))
+        return Edits(tuple(edits), tuple(skips))
+
+    def _op(self, graph: UnitGraph, evidence: Evidence, name: str, seed: int) -> Callable[[Tensor], Tensor]:
+        shape = graph.parameters.get(name)
+        start = (
+            evidence.initial(name, shape, self.key) if evidence.reference is not None and shape is not None else None
+        )
+
+        def op(old: Tensor) -> Tensor:
+            drawn = graph.fresh(name, tuple(old.shape), seed, self.key) if start is None else start
+            assert drawn is not None
+            return drawn.to(old)
+
+        return op
+
+
+def full_reset_(
+    model: nn.Module,
+    optimizer: Optimizer | None = None,
+    *,
+    example: Any = None,
+    graph: UnitGraph | None = None,
+    reference: Reference | None = None,
+    seed: int = 0,
+    **settings: Any,
+) -> ChangeRecord:
+    """Reset a model in place.
+
+    Args:
+        model: The model.
+        optimizer: Its moments are cleared where weights are edited.
+        example: Not needed; normalisation layers of foreign classes are recognised with it.
+        graph: The model's graph, if it was traced before.
+        reference: Where to take the values from, instead of drawing them: best the function that builds your model.
+        seed: Seed of the draws.
+        **settings: See `FullReset`.
+
+    Example:
+        >>> full_reset_(nn.Linear(3, 2)).changed
+        8
+    """
+    return apply_(FullReset(**settings), model, optimizer, example=example, graph=graph, reference=reference, seed=seed)

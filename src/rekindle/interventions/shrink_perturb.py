@@ -1,0 +1,127 @@
+"""Shrink and perturb: move every parameter part of the way back to its initial value, or to a fresh draw."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from rekindle.core.card import Card
+from rekindle.core.edit import Edit, Edits, Skip
+from rekindle.core.names import matches
+from rekindle.core.record import ChangeRecord
+from rekindle.core.settings import settings
+from rekindle.graph import UnitGraph
+from rekindle.observe import Evidence, Reference
+from rekindle.treat import apply_
+
+CARD = Card(
+    key="shrink_perturb",
+    kind="one-shot",
+    title="Shrink and perturb (S&P)",
+    source="Ash and Adams, On Warm-Starting Neural Network Training (2020); as used in FIRE, D and Tables 6-10",
+    what="Moves every parameter a part of the way back to its start. w <- (1 - shrink) w + shrink w0, with w0 a fresh "
+    "draw by the layer's own initialiser (noise='init') or the initial weights (noise='reference'). With perturb given "
+    "it is the original with two knobs: w <- (1 - shrink) w + perturb w0.",
+    when="Between data sets, as the simple and strong baseline; 0.8 is the usual strength. Not where what was learned "
+    "is worth more than plasticity: it forgets in every direction alike.",
+    cost="One pass over the parameters.",
+    deviations=(
+        "The default w0 is a fresh draw, so that no initial checkpoint is needed; noise='reference' takes one.",
+        "All parameters are moved, also biases and normalisation (their draw is the constant they start from); running "
+        "statistics of BatchNorm are not.",
+        "Optimizer moments are cleared where weights move (published code keeps them).",
+    ),
+    example="""
+>>> import torch
+>>> import rekindle as rk
+>>> net = torch.nn.Linear(8, 6)
+>>> start = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+>>> _ = net.weight.data.add_(1.0)
+>>> record = rk.shrink_perturb_(net, shrink=0.8, noise="reference", reference=start)
+>>> torch.allclose(net.weight, start["weight"] + 0.2)
+True
+""",
+)
+
+
+@settings
+class ShrinkPerturb:
+    """Settings of shrink and perturb.
+
+    Args:
+        shrink: How far to go: 0 changes nothing, 1 goes all the way.
+        noise: Where to: a fresh draw (init), or the initial weights (reference).
+        perturb: Weight of w0 on its own, for the original with two knobs; None takes `shrink`.
+        skip: Patterns of tensor names to leave alone.
+    """
+
+    key: ClassVar[str] = "shrink_perturb"
+    card: ClassVar[Card] = CARD
+    identity: ClassVar[dict[str, Any]] = {"shrink": 0.0}
+
+    shrink: Annotated[float, Field(ge=0, le=1)] = 0.8
+    noise: Literal["init", "reference"] = "init"
+    perturb: Annotated[float, Field(ge=0)] | None = None
+    skip: tuple[str, ...] = ()
+
+    def plan(self, graph: UnitGraph, evidence: Evidence, seed: int) -> Edits:
+        """Return an edit for each parameter."""
+        amount = self.shrink if self.perturb is None else self.perturb
+        if self.shrink == 0 and amount == 0:
+            return Edits()
+        edits, skips = [], []
+        for name, shape in graph.parameters.items():
+            if matches(name, self.skip):
+                skips.append(Skip(name, "named in skip"))
+            elif self.noise == "init" and not graph.has_law(name):
+                skips.append(Skip(name, "its initialiser is not known; pass reference= and noise='reference'"))
+            else:
+                edits.append(Edit(name, self._op(graph, evidence, name, shape, amount, seed), "shrink_perturb"))
+        return Edits(tuple(edits), tuple(skips))
+
+    def _op(
+        self, graph: UnitGraph, evidence: Evidence, name: str, shape: tuple[int, ...], amount: float, seed: int
+    ) -> Callable[[Tensor], Tensor]:
+        start = evidence.initial(name, shape, self.key) if self.noise == "reference" else None
+
+        def op(old: Tensor) -> Tensor:
+            drawn = graph.fresh(name, shape, seed, self.key) if start is None else start
+            assert drawn is not None
+            return (1 - self.shrink) * old + amount * drawn.to(old)
+
+        return op
+
+
+def shrink_perturb_(
+    model: nn.Module,
+    optimizer: Optimizer | None = None,
+    *,
+    example: Any = None,
+    graph: UnitGraph | None = None,
+    reference: Reference | None = None,
+    seed: int = 0,
+    **settings: Any,
+) -> ChangeRecord:
+    """Shrink and perturb a model in place.
+
+    Args:
+        model: The model.
+        optimizer: Its moments are cleared where weights are edited.
+        example: Not needed; normalisation layers of foreign classes are recognised with it.
+        graph: The model's graph, if it was traced before.
+        reference: Initial weights, for noise="reference".
+        seed: Seed of the draws.
+        **settings: See `ShrinkPerturb`.
+
+    Example:
+        >>> net = nn.Linear(3, 2)
+        >>> shrink_perturb_(net, shrink=0.5).changed
+        8
+    """
+    return apply_(
+        ShrinkPerturb(**settings), model, optimizer, example=example, graph=graph, reference=reference, seed=seed
+    )

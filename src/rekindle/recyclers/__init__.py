@@ -1,0 +1,1 @@
+"""Neuron recyclers, one file each; the registry finds them by file name."""

@@ -1,0 +1,1 @@
+"""Per-step methods, one file each; the registry finds them by file name."""

@@ -1,0 +1,121 @@
+"""Models with a past, for checks: one step of training, so that gradients and optimizer moments are there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils import _pytree as pytree
+
+from rekindle.core.apply import moments, tensors_of
+from rekindle.core.edit import Edit
+from rekindle.graph import UnitGraph, trace
+from rekindle.graph.export import as_call
+from rekindle.testing.zoo import ZOO, ZooModel
+
+Maker = Callable[[Iterable[Tensor]], Optimizer]
+
+
+def sgd(parameters: Iterable[Tensor]) -> Optimizer:
+    """SGD with momentum."""
+    return torch.optim.SGD(parameters, lr=1e-3, momentum=0.9)
+
+
+def amsgrad(parameters: Iterable[Tensor]) -> Optimizer:
+    """AdamW with a third moment."""
+    return torch.optim.AdamW(parameters, lr=1e-3, amsgrad=True)
+
+
+def aged(member: ZooModel, make: Maker = torch.optim.Adam) -> tuple[nn.Module, UnitGraph, Optimizer]:
+    """Return a zoo model after one step of training, its graph, and its optimizer."""
+    model = member.build()
+    optimizer = make(model.parameters())
+    learn(model, member.example(), optimizer)
+    return model, graph_of(member), optimizer
+
+
+def graph_of(member: ZooModel) -> UnitGraph:
+    """Return the graph of a zoo model, traced once in a process."""
+    return _graph(member.name) if ZOO.get(member.name) is member else trace(member.build(), member.example())
+
+
+@cache
+def _graph(name: str) -> UnitGraph:
+    return trace(ZOO[name].build(), ZOO[name].example())
+
+
+def learn(model: nn.Module, example: Any, optimizer: Optimizer) -> None:
+    """Take one step towards smaller outputs."""
+    args, kwargs = as_call(example)
+    leaves = [x for x in pytree.tree_leaves(model(*args, **kwargs)) if isinstance(x, Tensor) and x.is_floating_point()]
+    optimizer.zero_grad()
+    torch.stack([x.square().mean() for x in leaves]).sum().backward()
+    optimizer.step()
+
+
+def bits(model: nn.Module) -> dict[str, Tensor]:
+    """Return a copy of every parameter and buffer."""
+    return {name: tensor.detach().clone() for name, tensor in tensors_of(model).items()}
+
+
+def memory(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
+    """Return a copy of every moment, as "parameter|number"."""
+    return {
+        f"{name}|{number}": moment.clone()
+        for name, parameter in model.named_parameters()
+        for number, moment in enumerate(moments(optimizer, parameter))
+    }
+
+
+def same(before: Mapping[str, Tensor], after: Mapping[str, Tensor], complaint: str) -> None:
+    """Assert that two sets of tensors are equal bit by bit."""
+    assert set(before) == set(after)
+    for name, tensor in before.items():
+        other = after[name]
+        equal = (tensor == other) | (tensor.isnan() & other.isnan())
+        assert tensor.shape == other.shape and bool(equal.all()), f"{complaint} {name}"
+
+
+def regions(edits: Iterable[Edit], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return for each edited tensor a mask of all elements that some edit speaks of."""
+    found: dict[str, Tensor] = {}
+    for edit in edits:
+        mask = edit.where.mask(tensors[edit.tensor].detach())
+        found[edit.tensor] = found[edit.tensor] | mask if edit.tensor in found else mask
+    return found
+
+
+def hooks(model: nn.Module) -> list[int]:
+    """Return how many hooks each module has."""
+    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return [sum(len(getattr(module, kind, ())) for kind in kinds) for module in model.modules()]
+
+
+def overwrite(model: nn.Module, spoil: Callable[[Tensor], Tensor]) -> None:
+    """Replace every parameter's values; for checks only."""
+    model.load_state_dict({n: spoil(p.detach()) for n, p in model.named_parameters()}, strict=False)
+
+
+def rank_one(values: Tensor) -> Tensor:
+    """Return a tensor of the same shape whose matrices all have rank one."""
+    return torch.ones_like(values) if values.dim() > 1 else values
+
+
+class OneAtATime(Mapping[str, Tensor]):
+    """Tensors that are read one by one, as from a file: every look gives a new copy."""
+
+    def __init__(self, stored: Mapping[str, Tensor]) -> None:
+        self._stored = stored
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._stored[name].clone()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stored)
+
+    def __len__(self) -> int:
+        return len(self._stored)

@@ -1,0 +1,258 @@
+"""What every one-shot method promises, as checks that anyone can run on a method and a model.
+
+rekindle.testing.check_method("fire")                 # over the whole zoo
+rekindle.testing.check_method(MyMethod(), [my_zoo_model])
+"""
+
+from __future__ import annotations
+
+import doctest
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from rekindle.core.apply import compute, tensors_of
+from rekindle.core.edit import Edits
+from rekindle.core.errors import EditError, PlanWarning
+from rekindle.core.registry import methods
+from rekindle.testing.aged import (
+    OneAtATime,
+    aged,
+    amsgrad,
+    bits,
+    hooks,
+    learn,
+    memory,
+    overwrite,
+    rank_one,
+    regions,
+    same,
+    sgd,
+)
+from rekindle.testing.zoo import ZooModel, zoo
+from rekindle.treat import apply_, plan
+
+Check = Callable[[Any, ZooModel], None]
+
+
+def check_method(method: Any, members: Sequence[ZooModel] | None = None) -> None:
+    """Run every check on a method.
+
+    Args:
+        method: A spec string or settings.
+        members: Models to try it on; the whole zoo by default.
+
+    Raises:
+        AssertionError: The method breaks a promise; the message says which, on which model.
+    """
+    (settings,) = methods(method)
+    check_card(settings)
+    for member in members if members is not None else zoo():
+        for check in CHECKS:
+            try:
+                check(settings, member)
+            except Exception as error:
+                raise AssertionError(f"{settings} on {member.name}: {check.__name__}: {error}") from error
+
+
+def check_card(method: Any) -> None:
+    """The card is complete and its example runs."""
+    assert not method.card.missing(), f"the card of {method.key} lacks {method.card.missing()}"
+    assert method.card.key == method.key
+    test = doctest.DocTestParser().get_doctest(method.card.example, {}, method.key, None, 0)
+    assert test.examples, f"the card of {method.key} has no example"
+    result = doctest.DocTestRunner().run(test)
+    assert result.failed == 0, f"the example on the card of {method.key} fails"
+
+
+def check_touches_only_what_is_planned(method: Any, member: ZooModel) -> None:
+    """Outside the planned regions every bit stays, and a plan writes nothing."""
+    model, graph, _ = aged(member)
+    before = bits(model)
+    planned = plan(method, model, graph=graph, **_supply(method, member))
+    str(planned)
+    same(before, bits(model), "planning wrote")
+    planned_in = regions(planned.edits, tensors_of(model))
+    apply_(method, model, graph=graph, **_supply(method, member))
+    for name, after in bits(model).items():
+        outside = ~planned_in[name] if name in planned_in else torch.ones_like(after, dtype=torch.bool)
+        assert torch.equal(after[outside], before[name][outside]), f"{name} changed outside the plan"
+        assert torch.isfinite(after).all(), f"{name} is not finite"
+
+
+def check_identity_changes_nothing(method: Any, member: ZooModel) -> None:
+    """With its identity settings a method warns and leaves weights and moments alone."""
+    model, graph, optimizer = aged(member)
+    before, moments = bits(model), memory(model, optimizer)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        record = apply_(type(method)(**method.identity), model, optimizer, graph=graph, **_supply(method, member))
+    assert any(issubclass(w.category, PlanWarning) for w in heard), "a plan without effect did not warn"
+    assert record.changed == 0
+    same(before, bits(model), "identity settings changed")
+    same(moments, memory(model, optimizer), "identity settings cleared")
+
+
+def check_same_seed_same_result(method: Any, member: ZooModel) -> None:
+    """The result depends on the seed alone, and torch's own generator is not touched."""
+    results = []
+    for noise in (1, 2):
+        model, graph, _ = aged(member)
+        torch.manual_seed(noise)
+        state = torch.get_rng_state()
+        apply_(method, model, graph=graph, seed=5, **_supply(method, member))
+        assert torch.equal(state, torch.get_rng_state()), "the global generator was used"
+        results.append(bits(model))
+    same(results[0], results[1], "differs between two runs with one seed:")
+
+
+def check_three_ways_agree(method: Any, member: ZooModel) -> None:
+    """A live model, a state dict and tensors read one at a time get bit-equal results."""
+    model, graph, _ = aged(member)
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    stored = OneAtATime({name: tensor.clone() for name, tensor in tensors_of(model).items()})
+    supply = _supply(method, member)
+    edits = plan(method, model, graph=graph, seed=3, **supply).edits
+    streamed = {change.tensor: change.new for change in compute(edits, stored)}
+    apply_(method, model, graph=graph, seed=3, **supply)
+    apply_(method, state, graph=graph, seed=3, **supply)
+    live = model.state_dict()
+    same({n: live[n] for n in state}, state, "differs between model and state dict:")
+    same({n: live[n] for n in streamed}, streamed, "differs between model and stream:")
+
+
+def check_moments_are_cleared_where_edited(method: Any, member: ZooModel) -> None:
+    """Moments are zero in the planned regions and bit-equal elsewhere, for several optimizers; steps go on."""
+    for make in (sgd, torch.optim.Adam, amsgrad):
+        model, graph, optimizer = aged(member, make)
+        planned = plan(method, model, graph=graph, **_supply(method, member))
+        stale = regions([edit for edit in planned.edits if edit.clear_moments], tensors_of(model))
+        remembered = memory(model, optimizer)
+        apply_(method, model, optimizer, graph=graph, **_supply(method, member))
+        for name, after in memory(model, optimizer).items():
+            region = stale.get(name.partition("|")[0], torch.zeros(after.shape, dtype=torch.bool))
+            assert not after[region].any(), f"{name} was not cleared"
+            assert torch.equal(after[~region], remembered[name][~region]), f"{name} was cleared outside the plan"
+        learn(model, member.example(), optimizer)
+        for name, tensor in bits(model).items():
+            assert torch.isfinite(tensor).all(), f"{name} breaks in the next step"
+
+
+def check_parameters_keep_their_identity(method: Any, member: ZooModel) -> None:
+    """Objects, dtype, device, requires_grad, gradients, memory layout, mode and hooks are what they were."""
+    model, graph, _ = aged(member)
+    first = next(model.parameters())
+    first.requires_grad_(False)
+    before = {n: (id(t), t.dtype, t.device, t.requires_grad, t.stride()) for n, t in tensors_of(model).items()}
+    grads = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+    mode, hooked = [m.training for m in model.modules()], hooks(model)
+    apply_(method, model, example=member.example(), **_supply(method, member))
+    after = {n: (id(t), t.dtype, t.device, t.requires_grad, t.stride()) for n, t in tensors_of(model).items()}
+    assert before == after, "a parameter was replaced or changed its kind"
+    assert mode == [m.training for m in model.modules()], "training mode changed"
+    assert hooked == hooks(model), "a hook was left behind"
+    same(grads, {n: p.grad for n, p in model.named_parameters() if p.grad is not None}, "gradient changed:")
+
+
+def check_degenerate_weights_stay_finite(method: Any, member: ZooModel) -> None:
+    """Zero, rank-one and bfloat16 weights have a finite result."""
+    for spoil in (torch.zeros_like, rank_one):
+        model, graph, _ = aged(member)
+        overwrite(model, spoil)
+        apply_(method, model, graph=graph, **_supply(method, member))
+        for name, tensor in bits(model).items():
+            assert torch.isfinite(tensor).all(), f"{name} is not finite after {spoil.__name__}"
+    model, graph, _ = aged(member)
+    model.to(torch.bfloat16)
+    wide = {n: t.float() if t.is_floating_point() else t for n, t in bits(model).items()}
+    edits = plan(method, model, graph=graph, **_supply(method, member)).edits
+    oracle = {change.tensor: change.new for change in compute(edits, wide)}
+    apply_(method, model, graph=graph, **_supply(method, member))
+    for name, tensor in bits(model).items():
+        assert torch.isfinite(tensor).all(), f"{name} is not finite in bfloat16"
+        if name in oracle and tensor.is_floating_point():
+            assert torch.equal(tensor, oracle[name].to(tensor.dtype)), f"{name} was not rounded once from float32"
+
+
+def check_nan_is_refused(method: Any, member: ZooModel) -> None:
+    """A NaN in a tensor that is to be edited is refused by name, and nothing is written."""
+    model, graph, optimizer = aged(member)
+    edited = [edit.tensor for edit in plan(method, model, graph=graph, **_supply(method, member)).edits]
+    if not edited:
+        return
+    victim = tensors_of(model)[edited[-1]]
+    if not victim.is_floating_point():
+        victim = tensors_of(model)[edited[0]]
+    with torch.no_grad():
+        victim.view(-1)[0] = float("nan")
+    name = next(n for n, t in tensors_of(model).items() if t is victim)
+    before, moments = bits(model), memory(model, optimizer)
+    try:
+        apply_(method, model, optimizer, graph=graph, **_supply(method, member))
+    except EditError as error:
+        assert name in str(error), "the error does not name the tensor"
+    else:
+        raise AssertionError("NaN weights were accepted")
+    same(before, bits(model), "changed in spite of the error:")
+    same(moments, memory(model, optimizer), "moments changed in spite of the error:")
+
+
+def check_a_late_failure_leaves_no_trace(method: Any, member: ZooModel) -> None:
+    """When the last edit fails, nothing of the earlier ones was written."""
+    model, graph, optimizer = aged(member)
+    if not plan(method, model, graph=graph, **_supply(method, member)).edits:
+        return
+    before, moments = bits(model), memory(model, optimizer)
+    try:
+        apply_(_FailsAtTheEnd(method), model, optimizer, graph=graph, **_supply(method, member))
+    except EditError:
+        same(before, bits(model), "changed in spite of the error:")
+        same(moments, memory(model, optimizer), "moments changed in spite of the error:")
+    else:
+        raise AssertionError("an edit with a wrong shape was accepted")
+
+
+def check_undo(method: Any, member: ZooModel) -> None:
+    """Undo brings every bit of weights and moments back."""
+    model, graph, optimizer = aged(member)
+    before, moments = bits(model), memory(model, optimizer)
+    record = apply_(method, model, optimizer, graph=graph, **_supply(method, member))
+    assert str(record)
+    record.undo()
+    same(before, bits(model), "not undone:")
+    same(moments, memory(model, optimizer), "moments not undone:")
+
+
+CHECKS: tuple[Check, ...] = (
+    check_touches_only_what_is_planned,
+    check_identity_changes_nothing,
+    check_same_seed_same_result,
+    check_three_ways_agree,
+    check_moments_are_cleared_where_edited,
+    check_parameters_keep_their_identity,
+    check_degenerate_weights_stay_finite,
+    check_nan_is_refused,
+    check_a_late_failure_leaves_no_trace,
+    check_undo,
+)
+
+
+class _FailsAtTheEnd:
+    """A method whose last edit gives a tensor of the wrong shape."""
+
+    def __init__(self, method: Any) -> None:
+        self.method = method
+
+    def plan(self, graph: Any, evidence: Any, seed: int) -> Edits:
+        """Plan as the method does, and spoil the last edit."""
+        planned: Edits = self.method.plan(graph, evidence, seed)
+        last = replace(planned.edits[-1], op=lambda old, *_: torch.zeros(old.numel() + 1))
+        return replace(planned, edits=(*planned.edits[:-1], last))
+
+
+def _supply(method: Any, member: ZooModel) -> dict[str, Any]:
+    """Return what a method's card says that it needs."""
+    return {"reference": member.build} if "reference" in method.card.needs else {}

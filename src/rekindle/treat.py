@@ -1,0 +1,134 @@
+"""Plan a treatment for a model, or carry it out: the two calls behind every one-shot method."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from rekindle.core import apply
+from rekindle.core.edit import Edits
+from rekindle.core.errors import PlanError, PlanWarning
+from rekindle.core.plan import Plan
+from rekindle.core.record import ChangeRecord
+from rekindle.core.registry import methods
+from rekindle.graph import UnitGraph, trace
+from rekindle.graph.scan import scan
+from rekindle.observe import Reference, gather
+
+Target = nn.Module | Mapping[str, Tensor]
+
+
+def plan(
+    method: Any,
+    model: Target,
+    *,
+    example: Any = None,
+    graph: UnitGraph | None = None,
+    reference: Reference | None = None,
+    seed: int = 0,
+) -> Plan:
+    """Return what a method would do to a model; nothing is written.
+
+    Args:
+        method: A spec string ("fire", "shrink_perturb:shrink=0.5", several joined with "+"), or settings.
+        model: The model; or its state dict, if `graph` is given.
+        example: Input for the model, from which its structure is traced. Methods that need roles ask for it.
+        graph: The model's graph, if it was traced before.
+        reference: Initial weights: a state dict, a model, or a function that builds a fresh model.
+        seed: Seed of every random draw, together with the tensor's name.
+
+    Example:
+        >>> import torch
+        >>> net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+        >>> len(plan("fire", net, example=torch.zeros(1, 4)).edits)
+        2
+    """
+    chain = methods(method)
+    graph = _graph(model, example, graph)
+    evidence = gather(reference, seed)
+    content = Edits()
+    for one in chain:
+        if not hasattr(one, "plan"):
+            raise PlanError(
+                expected="a one-shot method, as a spec string or as settings",
+                got=f"{type(one).__name__}",
+                fix='write for example "fire" or rk.method("fire:iterations=5")',
+            )
+        content = content + one.plan(graph, evidence, seed)
+    if not content.edits:
+        named = " + ".join(map(str, chain))
+        warnings.warn(f"the plan of {named} changes nothing{_why(content)}", PlanWarning, stacklevel=2)
+    return Plan(chain[0] if len(chain) == 1 else chain, content, _tensors(model), graph.views())
+
+
+def apply_(
+    method: Any,
+    model: Target,
+    optimizer: Optimizer | None = None,
+    *,
+    example: Any = None,
+    graph: UnitGraph | None = None,
+    reference: Reference | None = None,
+    seed: int = 0,
+) -> ChangeRecord:
+    """Treat a model in place, all or nothing, and keep its optimizer in step.
+
+    Args:
+        method: A spec string ("fire", "shrink_perturb:shrink=0.5", several joined with "+"), or settings.
+        model: The model; or its state dict, if `graph` is given.
+        optimizer: Its moments are cleared exactly where weights are edited; None leaves every optimizer alone.
+        example: Input for the model, from which its structure is traced. Methods that need roles ask for it.
+        graph: The model's graph, if it was traced before.
+        reference: Initial weights: a state dict, a model, or a function that builds a fresh model.
+        seed: Seed of every random draw, together with the tensor's name.
+
+    Returns:
+        What was changed and what was left alone; it prints as a table and can undo the change.
+
+    Raises:
+        RekindleError: Something does not fit. Model and optimizer are as they were.
+
+    Example:
+        >>> import torch
+        >>> net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+        >>> record = apply_("fire", net, example=torch.zeros(1, 4))
+        >>> [round(float(s), 4) for s in torch.linalg.svdvals(net[0].weight)]  # sqrt(3/4)
+        [0.866, 0.866, 0.866]
+        >>> record.undo()
+    """
+    graph = _graph(model, example, graph)
+    planned = plan(method, model, graph=graph, reference=reference, seed=seed)
+    changes = list(apply.compute(planned.edits, planned.tensors, views=planned.views))
+    log = apply.write(changes, planned.tensors, optimizer, graph.aliases)
+    return ChangeRecord(
+        method=planned.method,
+        rows=tuple(row for change in changes for row in change.rows),
+        skips=planned.skips,
+        notices=planned.notices + apply.not_cleared(optimizer, changes, planned.tensors),
+        _undo=lambda force: apply.undo(log, force=force),
+    )
+
+
+def _graph(model: Target, example: Any, graph: UnitGraph | None) -> UnitGraph:
+    if graph is not None:
+        return graph
+    if not isinstance(model, nn.Module):
+        raise PlanError(
+            expected="graph= beside a state dict",
+            got=f"a {type(model).__name__} alone",
+            fix="trace the model once with rk.trace(model, example) and pass the result as graph=",
+        )
+    return scan(model) if example is None else trace(model, example, strict=False)
+
+
+def _tensors(model: Target) -> Mapping[str, Tensor]:
+    return apply.tensors_of(model) if isinstance(model, nn.Module) else model
+
+
+def _why(content: Edits) -> str:
+    reasons = sorted({skip.reason for skip in content.skips})
+    return f": {'; '.join(reasons[:3])}" if reasons else ": there is nothing that it applies to with these settings"
