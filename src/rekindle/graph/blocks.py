@@ -13,20 +13,19 @@ def inside_attention_blocks(graph: UnitGraph) -> frozenset[str]:
     Patch embedding and head are outside: the one does not read the stream, the other does not return to it.
     """
     reads, writes = _reads(graph), _writes(graph)
+    weights = [weight for weight in graph.weights if weight.role != "embedding"]
     after: dict[str, set[str]] = defaultdict(set)
     before: dict[str, set[str]] = defaultdict(set)
-    for weight in graph.weights:
+    for weight in weights:
         for source in reads[weight.tensor]:
             for target in writes[weight.tensor]:
                 after[source].add(target)
                 before[target].add(source)
     inside: set[str] = set()
-    queries = {weight.tensor for weight in graph.weights if weight.role == "q"}
+    queries = {weight.tensor for weight in weights if weight.role == "q"}
     for stream in sorted(set().union(*(reads[tensor] for tensor in queries))):
         block = _reach(stream, after) & _reach(stream, before) | {stream}
-        inside |= {
-            weight.name for weight in graph.weights if reads[weight.tensor] & block and writes[weight.tensor] & block
-        }
+        inside |= {weight.name for weight in weights if reads[weight.tensor] & block and writes[weight.tensor] & block}
     return frozenset(inside | {weight.name for weight in graph.weights if weight.role in ("q", "k", "v", "o")})
 
 

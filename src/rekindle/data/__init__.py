@@ -1,0 +1,1 @@
+"""Data sets: uint8 images and labels in, tensors out."""

@@ -1,0 +1,79 @@
+"""Polar factors against the singular value decomposition, and what degenerate matrices give."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rekindle.kernels.isometry import deviation_from_isometry, squared_frobenius_error
+from rekindle.kernels.polar import MUON, QUINTIC, newton_schulz, polar_exact
+
+
+def random(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+@given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 100))
+def test_exact_is_the_nearest_isometry(out, in_, seed):
+    w = random(out, in_, seed=seed)
+    p = polar_exact(w)
+    assert float(deviation_from_isometry(p.double())) < 1e-10
+    # Procrustes: no other isometry is nearer (FIRE, eq. 4)
+    q, _ = torch.linalg.qr(random(max(out, in_), max(out, in_), seed=seed + 1))
+    other = q[:out, :in_] if out >= in_ else q[:in_, :out].T
+    if deviation_from_isometry(other) < 1e-6:
+        assert float(squared_frobenius_error(w, p)) <= float(squared_frobenius_error(w, other)) + 1e-6
+
+
+def test_batches_are_the_same_as_one_by_one():
+    w = random(3, 2, 5, 4)
+    assert torch.allclose(polar_exact(w)[1, 1], polar_exact(w[1, 1]), atol=1e-6)
+    assert torch.allclose(newton_schulz(w)[1, 1], newton_schulz(w[1, 1]), atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(7, 4), (4, 7), (5, 5)])
+def test_newton_schulz_is_algorithm_1_to_the_letter(shape):
+    w = random(*shape)
+    x = w / w.norm()
+    for _ in range(10):  # FIRE, Algorithm 1
+        x = 1.5 * x - 0.5 * (x @ (x.T @ x))
+    assert torch.allclose(newton_schulz(w, 10), x, atol=1e-5)
+
+
+def test_quintic_of_b3_and_convergence():
+    w = random(9, 6)
+    x = w / w.norm()
+    for _ in range(3):
+        a = x.T @ x
+        x = 2 * x - 1.5 * (x @ a) + 0.5 * (x @ a @ a)
+    assert torch.allclose(newton_schulz(w, 3, QUINTIC), x, atol=1e-5)
+    assert torch.allclose(newton_schulz(w, 40), polar_exact(w), atol=1e-4)
+    assert torch.allclose(newton_schulz(w, 40, QUINTIC), polar_exact(w), atol=1e-4)
+
+
+def test_muon_oscillates_near_one():
+    s = torch.linalg.svdvals(newton_schulz(random(9, 6), 10, MUON))
+    assert 0.5 < float(s.min()) and float(s.max()) < 1.3
+
+
+def test_the_issue_s_measurement_ten_cubic_steps_are_short_of_an_isometry():
+    """512 x 512 Gaussian: DfI stays far from zero, where exact reaches it."""
+    w = random(512, 512)
+    assert float(deviation_from_isometry(newton_schulz(w, 10))) > 10
+    assert float(deviation_from_isometry(polar_exact(w).double())) < 1e-6
+
+
+def test_zero_and_rank_deficient_matrices_have_a_defined_result():
+    assert not polar_exact(torch.zeros(3, 4)).any() and not newton_schulz(torch.zeros(3, 4)).any()
+    one = torch.ones(3, 4)
+    expected = one / 12**0.5  # rank one: the missing directions stay zero
+    assert torch.allclose(polar_exact(one), expected, atol=1e-6)
+    assert torch.allclose(newton_schulz(one, 30), expected, atol=1e-5)
+
+
+def test_dfi_by_double_loop():
+    w = random(5, 3)
+    total = sum((float(w[:, i] @ w[:, j]) - (1.0 if i == j else 0.0)) ** 2 for i in range(3) for j in range(3))
+    assert float(deviation_from_isometry(w)) == pytest.approx(total, rel=1e-5)
+    assert float(deviation_from_isometry(w.T)) == pytest.approx(total, rel=1e-5)  # the smaller side
+    assert float(deviation_from_isometry(torch.zeros(5, 3), scale_free=True)) == 3
