@@ -15,7 +15,7 @@ def net():
 def test_shrink_towards_a_reference():
     model, start = net(), net().state_dict()
     old = {n: p.detach().clone() for n, p in model.named_parameters()}
-    rk.shrink_perturb_(model, shrink=0.6, noise="reference", reference=start)
+    rk.shrink_perturb_(model, shrink=0.6, reference=start)
     for name, parameter in model.named_parameters():
         assert torch.allclose(parameter, 0.4 * old[name] + 0.6 * start[name])
 

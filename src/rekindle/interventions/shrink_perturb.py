@@ -23,14 +23,14 @@ CARD = Card(
     kind="one-shot",
     title="Shrink and perturb (S&P)",
     source="Ash and Adams, On Warm-Starting Neural Network Training (2020); as used in FIRE, D and Tables 6-10",
-    what="Moves every parameter a part of the way back to its start. w <- (1 - shrink) w + shrink w0, with w0 a fresh "
-    "draw by the layer's own initialiser (noise='init') or the initial weights (noise='reference'). With perturb given "
-    "it is the original with two knobs: w <- (1 - shrink) w + perturb w0.",
+    what="Moves every parameter a part of the way back to its start. w <- (1 - shrink) w + shrink w0, with w0 the "
+    "initial weights (reference=), or without them a fresh draw by the layer's own initialiser. With perturb it is "
+    "the original with two knobs: w <- (1 - shrink) w + perturb w0.",
     when="Between data sets, as the simple and strong baseline; 0.8 is the usual strength. Not where what was learned "
     "is worth more than plasticity: it forgets in every direction alike.",
     cost="One pass over the parameters.",
     deviations=(
-        "The default w0 is a fresh draw, so that no initial checkpoint is needed; noise='reference' takes one.",
+        "Where no initial weights are given, w0 is a fresh draw, so that no initial checkpoint is needed.",
         "All parameters are moved, also biases and normalisation (their draw is the constant they start from); running "
         "statistics of BatchNorm are not.",
         "Optimizer moments are cleared where weights move (published code keeps them).",
@@ -41,7 +41,7 @@ CARD = Card(
 >>> net = torch.nn.Linear(8, 6)
 >>> start = {name: tensor.clone() for name, tensor in net.state_dict().items()}
 >>> _ = net.weight.data.add_(1.0)
->>> record = rk.shrink_perturb_(net, shrink=0.8, noise="reference", reference=start)
+>>> record = rk.shrink_perturb_(net, shrink=0.8, reference=start)
 >>> torch.allclose(net.weight, start["weight"] + 0.2)
 True
 """,
@@ -54,7 +54,7 @@ class ShrinkPerturb:
 
     Args:
         shrink: How far to go: 0 changes nothing, 1 goes all the way.
-        noise: Where to: a fresh draw (init), or the initial weights (reference).
+        noise: Where to: the initial weights (reference), a fresh draw (init), or the one that can be had (auto).
         perturb: Weight of w0 on its own, for the original with two knobs; None takes `shrink`.
         skip: Patterns of tensor names to leave alone.
     """
@@ -64,7 +64,7 @@ class ShrinkPerturb:
     identity: ClassVar[dict[str, Any]] = {"shrink": 0.0}
 
     shrink: Annotated[float, Field(ge=0, le=1)] = 0.8
-    noise: Literal["init", "reference"] = "init"
+    noise: Literal["auto", "init", "reference"] = "auto"
     perturb: Annotated[float, Field(ge=0)] | None = None
     skip: tuple[str, ...] = ()
 
@@ -77,16 +77,19 @@ class ShrinkPerturb:
         for name, shape in graph.parameters.items():
             if matches(name, self.skip):
                 skips.append(Skip(name, "named in skip"))
-            elif self.noise == "init" and not graph.has_law(name):
-                skips.append(Skip(name, "its initialiser is not known; pass reference= and noise='reference'"))
+            elif not self._stored(evidence) and not graph.has_law(name):
+                skips.append(Skip(name, "its initialiser is not known; pass reference="))
             else:
                 edits.append(Edit(name, self._op(graph, evidence, name, shape, amount, seed), "shrink_perturb"))
         return Edits(tuple(edits), tuple(skips))
 
+    def _stored(self, evidence: Evidence) -> bool:
+        return self.noise == "reference" or (self.noise == "auto" and evidence.reference is not None)
+
     def _op(
         self, graph: UnitGraph, evidence: Evidence, name: str, shape: tuple[int, ...], amount: float, seed: int
     ) -> Callable[[Tensor], Tensor]:
-        start = evidence.initial(name, shape, self.key) if self.noise == "reference" else None
+        start = evidence.initial(name, shape, self.key) if self._stored(evidence) else None
 
         def op(old: Tensor) -> Tensor:
             drawn = graph.fresh(name, shape, seed, self.key) if start is None else start
@@ -113,7 +116,7 @@ def shrink_perturb_(
         optimizer: Its moments are cleared where weights are edited.
         example: Not needed; normalisation layers of foreign classes are recognised with it.
         graph: The model's graph, if it was traced before.
-        reference: Initial weights, for noise="reference".
+        reference: Initial weights: a state dict, a model, or a function that builds one.
         seed: Seed of the draws.
         **settings: See `ShrinkPerturb`.
 

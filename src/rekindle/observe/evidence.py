@@ -33,8 +33,7 @@ class Evidence:
             raise PlanError(
                 expected=f"initial weights for {method}",
                 got="none",
-                fix=f"pass reference=: a state dict saved at the start, a fresh model, or a function that builds one; "
-                f"or let {method} draw them (noise='init')",
+                fix="pass reference=: a state dict saved at the start, a fresh model, or a function that builds one",
             )
         found = self.reference.get(tensor)
         if found is None or tuple(found.shape) != like:

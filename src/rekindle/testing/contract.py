@@ -23,6 +23,7 @@ from rekindle.testing.aged import (
     aged,
     amsgrad,
     bits,
+    graph_of,
     hooks,
     learn,
     memory,
@@ -254,5 +255,7 @@ class _FailsAtTheEnd:
 
 
 def _supply(method: Any, member: ZooModel) -> dict[str, Any]:
-    """Return what a method's card says that it needs."""
-    return {"reference": member.build} if "reference" in method.card.needs else {}
+    """Return what a method's card says that it needs, and initial weights where they cannot be drawn."""
+    graph = graph_of(member)
+    drawn = all(graph.has_law(name) for name in graph.parameters)
+    return {} if drawn and "reference" not in method.card.needs else {"reference": member.build}
