@@ -20,6 +20,7 @@ from rekindle.graph.scan import scan
 from rekindle.observe import Reference, gather
 
 Target = nn.Module | Mapping[str, Tensor]
+CONTEXT = ("example", "graph", "reference", "seed")  # what `apply_` takes beside method, model and optimizer
 
 
 def plan(
@@ -111,6 +112,15 @@ def apply_(
         notices=planned.notices + apply.not_cleared(optimizer, changes, planned.tensors),
         _undo=lambda force: apply.undo(log, force=force),
     )
+
+
+def treat_(settings: type[Any], model: Target, optimizer: Optimizer | None, given: dict[str, Any]) -> ChangeRecord:
+    """Apply a method given as its settings class, with settings and context (example, seed, ...) in one dict.
+
+    This is what stands behind `fire_` and its like, so that all of them take the same context.
+    """
+    context = {name: given.pop(name) for name in CONTEXT if name in given}
+    return apply_(settings(**given), model, optimizer, **context)
 
 
 def _graph(model: Target, example: Any, graph: UnitGraph | None) -> UnitGraph:

@@ -21,7 +21,7 @@ from rekindle.graph import UnitGraph, Weight
 from rekindle.graph.blocks import inside_attention_blocks
 from rekindle.kernels.polar import CUBIC, MUON, QUINTIC, newton_schulz, polar_exact
 from rekindle.observe import Evidence
-from rekindle.treat import apply_
+from rekindle.treat import treat_
 
 COEFFICIENTS = {"newton_schulz": CUBIC, "quintic": QUINTIC, "muon": MUON}
 
@@ -147,26 +147,17 @@ class Fire:
         return std * math.sqrt(out * in_) / now
 
 
-def fire_(
-    model: nn.Module,
-    optimizer: Optimizer | None = None,
-    *,
-    example: Any = None,
-    graph: UnitGraph | None = None,
-    **settings: Any,
-) -> ChangeRecord:
+def fire_(model: nn.Module, optimizer: Optimizer | None = None, **given: Any) -> ChangeRecord:
     """Treat a model with FIRE in place.
 
     Args:
         model: The model.
         optimizer: Its moments are cleared where weights are edited.
-        example: Input for the model, from which its structure is traced.
-        graph: The model's graph, if it was traced before.
-        **settings: See `Fire`.
+        **given: Settings, see `Fire`, and `example`, `graph`, `reference`, `seed` as for `rekindle.apply_`.
 
     Example:
         >>> net = nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 4))
         >>> fire_(net, example=torch.zeros(1, 8)).changed
         72
     """
-    return apply_(Fire(**settings), model, optimizer, example=example, graph=graph)
+    return treat_(Fire, model, optimizer, given)

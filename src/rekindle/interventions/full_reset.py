@@ -14,8 +14,8 @@ from rekindle.core.names import matches
 from rekindle.core.record import ChangeRecord
 from rekindle.core.settings import settings
 from rekindle.graph import UnitGraph
-from rekindle.observe import Evidence, Reference
-from rekindle.treat import apply_
+from rekindle.observe import Evidence
+from rekindle.treat import treat_
 
 CARD = Card(
     key="full_reset",
@@ -87,29 +87,16 @@ class FullReset:
         return op
 
 
-def full_reset_(
-    model: nn.Module,
-    optimizer: Optimizer | None = None,
-    *,
-    example: Any = None,
-    graph: UnitGraph | None = None,
-    reference: Reference | None = None,
-    seed: int = 0,
-    **settings: Any,
-) -> ChangeRecord:
+def full_reset_(model: nn.Module, optimizer: Optimizer | None = None, **given: Any) -> ChangeRecord:
     """Reset a model in place.
 
     Args:
         model: The model.
         optimizer: Its moments are cleared where weights are edited.
-        example: Not needed; normalisation layers of foreign classes are recognised with it.
-        graph: The model's graph, if it was traced before.
-        reference: Where to take the values from, instead of drawing them: best the function that builds your model.
-        seed: Seed of the draws.
-        **settings: See `FullReset`.
+        **given: Settings, see `FullReset`, and `example`, `graph`, `reference`, `seed` as for `rekindle.apply_`.
 
     Example:
         >>> full_reset_(nn.Linear(3, 2)).changed
         8
     """
-    return apply_(FullReset(**settings), model, optimizer, example=example, graph=graph, reference=reference, seed=seed)
+    return treat_(FullReset, model, optimizer, given)

@@ -15,8 +15,8 @@ from rekindle.core.names import matches
 from rekindle.core.record import ChangeRecord
 from rekindle.core.settings import settings
 from rekindle.graph import UnitGraph
-from rekindle.observe import Evidence, Reference
-from rekindle.treat import apply_
+from rekindle.observe import Evidence
+from rekindle.treat import treat_
 
 CARD = Card(
     key="shrink_perturb",
@@ -99,32 +99,16 @@ class ShrinkPerturb:
         return op
 
 
-def shrink_perturb_(
-    model: nn.Module,
-    optimizer: Optimizer | None = None,
-    *,
-    example: Any = None,
-    graph: UnitGraph | None = None,
-    reference: Reference | None = None,
-    seed: int = 0,
-    **settings: Any,
-) -> ChangeRecord:
+def shrink_perturb_(model: nn.Module, optimizer: Optimizer | None = None, **given: Any) -> ChangeRecord:
     """Shrink and perturb a model in place.
 
     Args:
         model: The model.
         optimizer: Its moments are cleared where weights are edited.
-        example: Not needed; normalisation layers of foreign classes are recognised with it.
-        graph: The model's graph, if it was traced before.
-        reference: Initial weights: a state dict, a model, or a function that builds one.
-        seed: Seed of the draws.
-        **settings: See `ShrinkPerturb`.
+        **given: Settings, see `ShrinkPerturb`, and `example`, `graph`, `reference`, `seed` as for `rekindle.apply_`.
 
     Example:
-        >>> net = nn.Linear(3, 2)
-        >>> shrink_perturb_(net, shrink=0.5).changed
+        >>> shrink_perturb_(nn.Linear(3, 2), shrink=0.5).changed
         8
     """
-    return apply_(
-        ShrinkPerturb(**settings), model, optimizer, example=example, graph=graph, reference=reference, seed=seed
-    )
+    return treat_(ShrinkPerturb, model, optimizer, given)
