@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -48,13 +48,15 @@ def assemble(
 ) -> UnitGraph:
     """Build the graph."""
     root = ledger.components()
+    apart = ledger.components(lambda tag: tag != "product")  # queries and keys are tied by their product alone
     ports, units = _units(ledger, root)
     _flags(ledger, root, units)
+    _opaque_reasons(ledger)
     families = _families(ports, units)
-    groups, group_of = _groups(ledger, ports, units, families)
+    groups, group_of = _groups(ledger, apart, ports, units, families)
     through = _through(ledger, root, group_of)
     groups = [replace(g, through=tuple(groups[n].name for n in sorted(through[i]))) for i, g in enumerate(groups)]
-    weights = _weights(ledger, root, parameters, {r for r, unit in units.items() if "output" in unit.flags})
+    weights = _weights(ledger, root, apart, parameters, {r for r, unit in units.items() if "output" in unit.flags})
     covered = {slot.tensor for g in groups for slot in (*g.incoming, *g.norms, *g.outgoing)}
     neutral = {slot.tensor: Constant(slot.neutral) for g in groups for slot in g.norms if slot.neutral is not None}
     return UnitGraph(
@@ -79,8 +81,9 @@ def _units(ledger: Ledger, root: np.ndarray) -> tuple[list[Port], dict[int, Unit
     ports: list[Port] = []
     units: dict[int, Unit] = {}
     starts = [axis.start for axis in ledger.axes]
+    composed = _composed(ledger)
     for use in ledger.uses:
-        labels = use.labels.numpy()
+        labels = composed(use.labels.numpy())
         if not len(labels):
             continue
         axes = np.searchsorted(starts, labels, side="right") - 1
@@ -99,6 +102,28 @@ def _units(ledger: Ledger, root: np.ndarray) -> tuple[list[Port], dict[int, Unit
     return ports, units
 
 
+def _composed(ledger: Ledger) -> Callable[[np.ndarray], np.ndarray]:
+    """Return a function that adds to labels those of other parameters that were composed into the same weight."""
+    together = ledger.components(lambda tag: tag == "composed")
+    pairs = [each.numpy() for tie in ledger.ties if tie[2] == "composed" for each in tie[:2]]
+    involved = np.unique(np.concatenate(pairs)) if pairs else np.empty(0, dtype=int)
+
+    def closure(labels: np.ndarray) -> np.ndarray:
+        if not len(involved):
+            return labels
+        more = involved[np.isin(together[involved], together[labels])] if len(labels) else involved[:0]
+        return np.union1d(labels, more)
+
+    return closure
+
+
+def _opaque_reasons(ledger: Ledger) -> None:
+    """Say of the parameters whose units enter something unknown that they do."""
+    for labels, why in ledger.opaque_labels:
+        for name in {ledger.axis_of(label).tensor for label in labels.tolist()}:
+            ledger.reasons.setdefault(name, f"its units enter {why}, which is not understood")
+
+
 def _flags(ledger: Ledger, root: np.ndarray, units: dict[int, Unit]) -> None:
     """Mark units that are summed, gated, multiplied, that leave the model or meet what is not understood."""
 
@@ -115,6 +140,13 @@ def _flags(ledger: Ledger, root: np.ndarray, units: dict[int, Unit]) -> None:
         mark(right, "product")
     for labels in ledger.outputs:
         mark(labels, "output")
+    for labels in ledger.seeps:
+        mark(labels, "seeps")
+    for labels in ledger.passed:
+        mark(labels, "passed")
+    for unit in units.values():
+        if {"seeps"} == unit.flags & {"seeps", "passed"}:  # spread over the outputs, with no weight between
+            unit.flags.add("output")
     for labels, _ in ledger.opaque_labels:
         mark(labels, "opaque")
 
@@ -135,10 +167,10 @@ def _families(ports: list[Port], units: dict[int, Unit]) -> list[list[int]]:
 
 
 def _groups(
-    ledger: Ledger, ports: list[Port], units: dict[int, Unit], families: list[list[int]]
+    ledger: Ledger, apart: np.ndarray, ports: list[Port], units: dict[int, Unit], families: list[list[int]]
 ) -> tuple[list[Group], dict[int, int]]:
-    keys = {int(label) for _, right in ledger.products for label in right.tolist()}
-    partner = _bias_partners(ledger)
+    keys = {int(r) for _, right in ledger.products for r in apart[right.numpy()].tolist()}
+    queries = {int(r) for left, _ in ledger.products for r in apart[left.numpy()].tolist()}
     groups: list[Group] = []
     group_of: dict[int, int] = {}
     taken: dict[str, int] = {}
@@ -147,7 +179,7 @@ def _groups(
         slots: dict[str, list[Slot]] = {"incoming": [], "norms": [], "outgoing": []}
         for number in sorted(first.ports):
             port = ports[number]
-            for side, labels in _sides(port, [units[r].ports[number] for r in family], keys, partner):
+            for side, labels in _sides(port, [units[r].ports[number] for r in family], apart, keys - queries):
                 slots[side].append(_slot(ledger, port, labels))
         if not slots["incoming"]:
             continue
@@ -162,35 +194,20 @@ def _groups(
                 incoming=tuple(slots["incoming"]),
                 norms=tuple(slots["norms"]),
                 outgoing=tuple(slots["outgoing"]),
-                leaves="output" in first.flags,
+                leaves=bool(first.flags & {"output", "seeps"}),
             )
         )
     return groups, group_of
 
 
-def _bias_partners(ledger: Ledger) -> dict[int, int]:
-    """Return for each label of a bias the label that it was added to, so that the bias of keys is known as such."""
-    partner: dict[int, int] = {}
-    for a, b, tag in ledger.ties:
-        if tag == "param":
-            partner.update(zip(a.tolist(), b.tolist(), strict=True))
-    return partner
-
-
-def _sides(
-    port: Port, labels: list[list[int]], keys: set[int], partner: Mapping[int, int]
-) -> list[tuple[str, list[list[int]]]]:
+def _sides(port: Port, labels: list[list[int]], apart: np.ndarray, keys: set[int]) -> list[tuple[str, list[list[int]]]]:
     """Tell on which side of the group a port stands; the rows of keys read what the rows of queries write."""
     if port.kind == "read":
         return [("outgoing", labels)]
     if port.kind in NORMS:
         return [("norms", labels)]
-
-    def is_key(label: int) -> bool:
-        return label in keys or partner.get(label, -1) in keys
-
-    queries = [[label for label in unit if not is_key(label)] for unit in labels]
-    key_rows = [[label for label in unit if is_key(label)] for unit in labels]
+    queries = [[label for label in unit if int(apart[label]) not in keys] for unit in labels]
+    key_rows = [[label for label in unit if int(apart[label]) in keys] for unit in labels]
     sides = [("incoming", queries), ("outgoing", key_rows)]
     return [(side, part) for side, part in sides if all(part)]
 
@@ -203,14 +220,14 @@ def _slot(ledger: Ledger, port: Port, labels: list[list[int]]) -> Slot:
 
 
 def _kind(unit: Unit, slots: Mapping[str, list[Slot]]) -> GroupKind:
-    writers = {slot.tensor for slot in slots["incoming"] if slot.kind == "weight"}
+    writers = sum(slot.where.index.shape[1] for slot in slots["incoming"] if slot.kind == "weight")
     if not slots["outgoing"] and "output" in unit.flags:
         return "output"
     if "product" in unit.flags:
         return "score"
-    if "add" in unit.flags and len(slots["incoming"]) > 1 and len(writers) > 1:
+    if "add" in unit.flags and writers > 1:
         return "stream"
-    return "gated" if "mul" in unit.flags and len(writers) > 1 else "hidden"
+    return "gated" if "mul" in unit.flags and writers > 1 else "hidden"
 
 
 def _name(slot: Slot, ledger: Ledger, kind: GroupKind, taken: dict[str, int]) -> str:
@@ -246,20 +263,18 @@ def _through(ledger: Ledger, root: np.ndarray, group_of: Mapping[int, int]) -> d
 
 
 def _weights(
-    ledger: Ledger, root: np.ndarray, parameters: Mapping[str, tuple[int, ...]], outputs: set[int]
+    ledger: Ledger, root: np.ndarray, apart: np.ndarray, parameters: Mapping[str, tuple[int, ...]], outputs: set[int]
 ) -> tuple[Weight, ...]:
     """Turn the weights that were met into the graph's weights, one for each role within a tensor."""
-    role_of: dict[int, tuple[str, int, int]] = {}
+    role_of: dict[int, tuple[str, int]] = {}  # what is tied to a query without a product is a query
     for letter, labels in ledger.roles:
-        for head, row in enumerate(labels.tolist()):
-            for place, label in enumerate(row):
-                role_of.setdefault(label, (letter, head, place))
+        for head, row in enumerate(apart[labels.numpy()].tolist()):
+            for label in row:
+                role_of.setdefault(label, (letter, head))
     read_roots = {int(r) for labels, _ in ledger.reads for r in np.unique(root[labels.numpy()]).tolist()}
     weights: dict[str, Weight] = {}
     for use in ledger.weights:
-        if use.tensor is None:
-            continue
-        for weight in _parts(use, role_of, root, outputs - read_roots, parameters):
+        for weight in _parts(use, role_of, root, apart, outputs - read_roots, parameters):
             known = weights.get(weight.name)
             if known is None:
                 weights[weight.name] = weight
@@ -271,21 +286,22 @@ def _weights(
 
 def _parts(
     use: WeightUse,
-    role_of: Mapping[int, tuple[str, int, int]],
+    role_of: Mapping[int, tuple[str, int]],
     root: np.ndarray,
+    apart: np.ndarray,
     leaving: set[int],
     parameters: Mapping[str, tuple[int, ...]],
 ) -> list[Weight]:
     rows: dict[str, list[int]] = defaultdict(list)
-    labels = use.out_labels.tolist()
+    labels = apart[use.out_labels.numpy()].tolist()
     for position, label in enumerate(labels):
         rows[role_of[label][0] if label in role_of else ""].append(position)
     parts = []
     for attention, positions in rows.items():
-        role = attention or _plain_role(use, labels, role_of, root, leaving)
+        role = attention or _plain_role(use, role_of, root, apart, leaving)
         heads = None
         if attention:
-            positions.sort(key=lambda p: role_of[labels[p]][1:])
+            positions.sort(key=lambda p: (role_of[labels[p]][1], p))
             heads = len({role_of[labels[p]][1] for p in positions})
         parts.append(_part(use, role, positions, heads, len(rows) > 1, parameters))  # type: ignore[arg-type]
     return parts
@@ -305,21 +321,26 @@ def _part(
         chosen = torch.tensor(positions)
         view = replace(view, rows=chosen if view.rows is None else view.rows[chosen])
     name = f"{tensor}[{role}]" if split or view.rows is not None else tensor
-    return Weight(name, tensor, view, role, parameters[tensor], heads, gain=use.gain, module=use.site.module)
+    return Weight(
+        name,
+        tensor,
+        view,
+        role,
+        parameters[tensor],
+        heads,
+        gain=use.gain,
+        computed=use.computed,
+        module=use.site.module,
+    )
 
 
 def _plain_role(
-    use: WeightUse,
-    labels: list[int],
-    role_of: Mapping[int, tuple[str, int, int]],
-    root: np.ndarray,
-    leaving: set[int],
+    use: WeightUse, role_of: Mapping[int, tuple[str, int]], root: np.ndarray, apart: np.ndarray, leaving: set[int]
 ) -> WeightRole:
     if use.embedding:
         return "embedding"
-    if all(int(root[label]) in leaving for label in labels):
+    if all(r in leaving for r in root[use.out_labels.numpy()].tolist()):
         return "head"
-    values = {int(root[label]) for label, (role, _, _) in role_of.items() if role == "v"}
-    if use.reads_units and all(int(root[label]) in values for label in use.in_labels.tolist()):
+    if use.reads_units and all(role_of.get(r, ("", 0))[0] == "v" for r in apart[use.in_labels.numpy()].tolist()):
         return "o"
-    return "hidden" if use.reads_units or use.reads_opaque else "input"
+    return "hidden" if use.reads_units else "input"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -34,13 +34,18 @@ class Site:
 
 @dataclass(frozen=True)
 class Axis:
-    """One unit axis of a tensor: dimensions `dims` of its view, and the first of its labels."""
+    """One unit axis of a tensor: dimensions `dims` of its view, and the first of its labels.
+
+    A second copy of an axis is there for a second kind of units along the same dimensions: tokens and channels that
+    were flattened into one.
+    """
 
     tensor: str
     view: tuple[int, ...]
     dims: tuple[int, ...]
     start: int
     size: int
+    copy: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,12 +62,12 @@ class Use:
 class WeightUse:
     """A weight that met an activation in a product."""
 
-    tensor: str | None  # None: computed from parameters in a way that has no inverse here
+    tensor: str
+    computed: bool  # computed from parameters in a way that has no inverse here
     view: MatrixView
     out_labels: Tensor
     in_labels: Tensor
     reads_units: bool
-    reads_opaque: bool
     embedding: bool
     site: Site
     gain: tuple[str, int] | None = None  # weight_norm: name of the gain, dimension
@@ -80,19 +85,21 @@ class Ledger:
     roles: list[tuple[Role, Tensor]] = field(default_factory=list)  # labels [heads, units]
     products: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # left labels, right labels
     outputs: list[Tensor] = field(default_factory=list)
+    seeps: list[Tensor] = field(default_factory=list)
+    passed: list[Tensor] = field(default_factory=list)  # leaks that went on through a weight
     opaque_labels: list[tuple[Tensor, str]] = field(default_factory=list)
     not_understood: dict[str, None] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)  # parameter -> why it has no slot
     gains: dict[str, tuple[str, int]] = field(default_factory=dict)  # weight_norm: direction -> (gain, dim)
     total: int = 0
-    _known: dict[tuple[str, tuple[int, ...], tuple[int, ...]], Axis] = field(default_factory=dict)
+    _known: dict[tuple[str, tuple[int, ...], tuple[int, ...], int], Axis] = field(default_factory=dict)
 
-    def axis(self, tensor: str, view: Sequence[int], dims: Sequence[int]) -> Tensor:
+    def axis(self, tensor: str, view: Sequence[int], dims: Sequence[int], copy: int = 0) -> Tensor:
         """Return the labels [size] of an axis; the same axis always has the same labels."""
-        key = (tensor, tuple(view), tuple(dims))
+        key = (tensor, tuple(view), tuple(dims), copy)
         if key not in self._known:
             size = math.prod(view[d] for d in dims)
-            self._known[key] = Axis(*key, self.total, size)
+            self._known[key] = Axis(key[0], key[1], key[2], self.total, size, copy)
             self.axes.append(self._known[key])
             self.total += size
         axis = self._known[key]
@@ -119,16 +126,15 @@ class Ledger:
         self.reads.append((distinct(*labels), value.leaks))
 
     def output(self, value: Value) -> None:
-        """Write down that a value leaves the model."""
-        self.outputs.append(distinct(*value.fields, value.leaks))
+        """Write down that a value leaves the model: its own units, and what has leaked into it."""
+        self.outputs.append(distinct(*value.fields))
+        self.seeps.append(value.leaks)
+        self.no_axis(value, "leaves the model as it is, without a unit axis")
 
     def no_axis(self, value: Value, why: str) -> None:
         """Write down why the parameters behind a value got no slot here; a slot elsewhere makes it void."""
-        if value.is_parameter:
-            self.reasons.setdefault(str(value.param), why)
-        for labels in value.fields if not value.data else ():
-            for label in distinct(labels)[:1].tolist():
-                self.reasons.setdefault(self.axis_of(label).tensor, why)
+        for name in value.sources:
+            self.reasons.setdefault(name, why)
 
     def axis_of(self, label: int) -> Axis:
         """Return the axis that a label belongs to."""
@@ -144,13 +150,14 @@ class Ledger:
             self.no_axis(value, f"enters {why}, which is not understood")
         return Value((), data=True, opaque=frozenset({why}))
 
-    def components(self) -> np.ndarray:
-        """Return for each label the smallest label of its unit."""
+    def components(self, chosen: Callable[[str], bool] = lambda tag: True) -> np.ndarray:
+        """Return for each label the smallest label that it is tied to, over ties of the chosen tags."""
         parent = np.arange(self.total)
-        if not self.ties:
+        ties = [tie for tie in self.ties if chosen(tie[2])]
+        if not ties:
             return parent
-        a = np.concatenate([t[0].numpy() for t in self.ties])
-        b = np.concatenate([t[1].numpy() for t in self.ties])
+        a = np.concatenate([t[0].numpy() for t in ties])
+        b = np.concatenate([t[1].numpy() for t in ties])
         while True:
             low = np.minimum(parent[a], parent[b])
             if (parent[a] == low).all() and (parent[b] == low).all():
@@ -169,3 +176,8 @@ def merge_leaks(*values: Value) -> Tensor:
 def merge_opaque(*values: Value) -> frozenset[str]:
     """Return everything that was not understood on the way to any of the values."""
     return frozenset().union(*(value.opaque for value in values))
+
+
+def merge_sources(*values: Value) -> frozenset[str]:
+    """Return the parameters that values are computed from, if they are made of nothing else."""
+    return frozenset() if any(value.data for value in values) else frozenset().union(*(v.sources for v in values))

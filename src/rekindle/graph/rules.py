@@ -9,6 +9,7 @@ positional embedding are all the first.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 
 from rekindle.core.where import MatrixView
-from rekindle.graph.ledger import Axis, Ledger, Site, WeightUse, merge_leaks, merge_opaque
+from rekindle.graph.ledger import Axis, Ledger, Site, WeightUse, merge_leaks, merge_opaque, merge_sources
 from rekindle.graph.value import NONE, Product, Value, compact, distinct, shrink, varying
 
 Tag = Literal["add", "mul", "other"]
@@ -34,7 +35,7 @@ def elementwise(ledger: Ledger, operands: Sequence[Value], shape: Sequence[int],
     with_data = any(value.data for value in operands)
     activations = [value for value in operands if value.data or not with_data]
     parameters = [value for value in operands if with_data and not value.data]
-    fields, leaks = _join(ledger, activations, tuple(shape), tag)
+    fields, leaks = _join(ledger, activations, tuple(shape), tag if with_data else "composed")
     for value in parameters:
         _place(ledger, value, fields, tuple(shape), tag, site, neutral=_neutral(tag, fields, leaks))
     product = [value.product for value in activations if value.product is not None]
@@ -46,10 +47,11 @@ def elementwise(ledger: Ledger, operands: Sequence[Value], shape: Sequence[int],
         leaks=leaks,
         opaque=merge_opaque(*operands),
         product=product[0] if len(product) == 1 else None,
+        sources=merge_sources(*operands),
     )
 
 
-def _join(ledger: Ledger, values: Sequence[Value], shape: tuple[int, ...], tag: Tag) -> tuple[list[Tensor], Tensor]:
+def _join(ledger: Ledger, values: Sequence[Value], shape: tuple[int, ...], tag: str) -> tuple[list[Tensor], Tensor]:
     """Tie the fields of several values; a single unit spread over many others leaks into them instead."""
     joined: list[Tensor] = []
     leaks = [value.leaks for value in values]
@@ -59,8 +61,8 @@ def _join(ledger: Ledger, values: Sequence[Value], shape: tuple[int, ...], tag: 
             wide = expand_to(labels, shape)
             if not varying(labels):
                 single.append((wide, value.shape != shape))
-                continue
-            _merge(ledger, joined, wide, tag)
+            else:
+                _merge(ledger, joined, wide, tag, leaks)
     for wide, spread in single:
         if spread and any(varying(other) for other in joined):
             leaks.append(distinct(wide))
@@ -71,14 +73,24 @@ def _join(ledger: Ledger, values: Sequence[Value], shape: tuple[int, ...], tag: 
     return joined, distinct(*leaks)
 
 
-def _merge(ledger: Ledger, joined: list[Tensor], labels: Tensor, tag: Tag) -> None:
-    partners = [n for n, other in enumerate(joined) if varying(other) & varying(labels)]
-    for n in partners:
-        ledger.tie(labels, joined[n], tag)
-        if bool((compact(joined[n]) == NONE).any()):
-            joined[n] = torch.where(joined[n] == NONE, labels, joined[n])
-    if not partners:
-        joined.append(labels)
+def _merge(ledger: Ledger, joined: list[Tensor], labels: Tensor, tag: str, leaks: list[Tensor]) -> None:
+    """Join one more field: tied to a field along the same dimensions, leaking where it is one value for many units."""
+    mine = varying(labels)
+    for n, other in enumerate(joined):
+        theirs = varying(other)
+        if not mine & theirs:
+            continue
+        if tag != "composed" and mine < theirs and not runs_along(ledger, mine, other):
+            leaks.append(distinct(labels))
+        elif tag != "composed" and theirs < mine and not runs_along(ledger, theirs, labels):
+            leaks.append(distinct(other))
+            joined[n] = labels
+        else:
+            ledger.tie(labels, other, tag)
+            if bool((compact(other) == NONE).any()):
+                joined[n] = torch.where(other == NONE, labels, other)
+        return
+    joined.append(labels)
 
 
 def _neutral(tag: Tag, fields: Sequence[Tensor], leaks: Tensor) -> float | None:
@@ -98,17 +110,39 @@ def _place(
     neutral: float | None,
 ) -> None:
     """Give a parameter that meets an activation element by element its slots."""
-    placed = False
-    for labels in value.fields:
-        wide = expand_to(labels, shape)
-        for other in fields:
+    for other in fields:
+        for labels in _candidates(ledger, value, other, len(shape)):
+            wide = expand_to(labels, shape)
             single = math.prod(value.shape) == 1 and not varying(other)
-            if single or varying(other) & varying(wide):
+            if single or runs_along(ledger, varying(wide), other):
                 ledger.tie(wide, other, "param")
                 ledger.use(labels, "scale" if tag == "mul" else "bias", site, neutral)
-                placed = True
-    if not placed:
-        ledger.no_axis(value, f"meets values without a unit axis at {site}")
+    ledger.no_axis(value, f"meets values without a unit axis of its own at {site}")
+
+
+def runs_along(ledger: Ledger, dims: frozenset[int], units: Tensor) -> bool:
+    """Tell whether a parameter that varies along `dims` has a value for each unit.
+
+    Units may vary along more dimensions where they come from different tensors that share it (states, actions and
+    returns stacked before one LayerNorm); units of one tensor that share it (the heads of a query) each have only a
+    part in it, and none owns it.
+    """
+    if not dims or not dims <= varying(units):
+        return False
+    room = math.prod(units.shape[d] for d in dims)
+    if dims == varying(units):
+        return True
+    owners = Counter(ledger.axis_of(label) for label in distinct(units).tolist())
+    return all(count <= room for count in owners.values())
+
+
+def _candidates(ledger: Ledger, value: Value, other: Tensor, ndim: int) -> Sequence[Tensor]:
+    """Return the labels of a parameter that may run along a field: all its dimensions along it, taken together."""
+    if value.base is None or not value.is_parameter:
+        return value.fields
+    shift = ndim - len(value.shape)
+    dims = [d for d, size in enumerate(value.shape) if size > 1 and d + shift in varying(other)]
+    return [side_labels(ledger, value, dims)] if dims else value.fields[:1]
 
 
 def contract(
@@ -126,16 +160,19 @@ def contract(
         shape: Shape of the result.
         site: Where this happens.
     """
-    a, b = _weight_fields(ledger, a, la, lb, lo), _weight_fields(ledger, b, lb, la, lo)
     sizes = dict(zip(la, a.shape, strict=True)) | dict(zip(lb, b.shape, strict=True))
     summed = {letter for letter in sizes if letter not in lo}
-    a_read, a_kept = _split(a, la, summed, sizes)
-    b_read, b_kept = _split(b, lb, summed, sizes)
-    met = _meet(ledger, a_read, la, b_read, lb)
+    a = _weight_fields(ledger, a, la, lb, lo, len(_split(b, lb, summed, sizes)[0]))
+    b = _weight_fields(ledger, b, lb, la, lo, len(_split(a, la, summed, sizes)[0]))
+    a_read, a_kept = _split(a, la, summed, sizes, by_weight=not b.data)
+    b_read, b_kept = _split(b, lb, summed, sizes, by_weight=not a.data)
+    met = _meet(ledger, a_read, la, b_read, lb, "product" if a.data and b.data else "read")
     product = None
     carried = (a_kept if a.data else []) + (b_kept if b.data else [])
     consumed = (a_read if a.data else []) + (b_read if b.data else [])
     leaks = [merge_leaks(a, b)] if carried or not consumed else []
+    if leaks and not (a.data and b.data):
+        ledger.passed.append(leaks[0])
     if a.data and b.data and met:
         product = _product(ledger, a_read, la, b_read, lb, summed)
         ledger.read(a, a_read)
@@ -147,7 +184,7 @@ def contract(
         _weight_uses(ledger, b, b_read, b_kept, a, a_read, "weight", site)
     kept = [_relay(labels, la, lo, shape) for labels in a_kept]
     for labels in b_kept:
-        _merge(ledger, kept, _relay(labels, lb, lo, shape), "mul")
+        _merge(ledger, kept, _relay(labels, lb, lo, shape), "mul", leaks)
     return Value(
         shape=tuple(shape),
         fields=tuple(kept),
@@ -155,51 +192,67 @@ def contract(
         leaks=distinct(*leaks),
         opaque=merge_opaque(a, b) if carried or (a.data and b.data) else frozenset(),
         product=product,
+        sources=merge_sources(a, b),
     )
 
 
-def _weight_fields(ledger: Ledger, value: Value, own: Letters, other: Letters, out: Letters) -> Value:
-    """Give a whole parameter one joint field for its input side and one for its output side."""
+def _weight_fields(ledger: Ledger, value: Value, own: Letters, other: Letters, out: Letters, copies: int) -> Value:
+    """Give a whole parameter joint fields for its input side (one for each kind of units) and its output side.
+
+    A letter that both sides and the result share (members of an ensemble, experts) belongs to either side.
+    """
     if value.base is None or not value.is_parameter or value.data:
         return value
-    sides = [
-        [d for d, letter in enumerate(own) if letter in other and letter not in out],
-        [d for d, letter in enumerate(own) if letter in out and letter not in other],
-    ]
-    sides = [dims for dims in sides if dims]
-    fields = tuple(side_labels(ledger, value, dims) for dims in sides)
-    return replace(value, fields=fields, base=None, along=tuple(dims[0] for dims in sides))
+    shared = [d for d, c in enumerate(own) if c in other and c in out and value.shape[d] > 1]
+    ins = [d for d, c in enumerate(own) if c in other and c not in out]
+    outs = [d for d, c in enumerate(own) if c in out and c not in other]
+    fields, along = [], []
+    for copy in range(max(copies, 1)) if ins else ():
+        fields.append(side_labels(ledger, value, sorted(ins + shared), copy))
+        along.append(ins[0])
+    if outs:
+        fields.append(side_labels(ledger, value, sorted(outs + shared)))
+        along.append(outs[0])
+    return replace(value, fields=tuple(fields), base=None, along=tuple(along))
 
 
-def side_labels(ledger: Ledger, value: Value, dims: Sequence[int]) -> Tensor:
+def side_labels(ledger: Ledger, value: Value, dims: Sequence[int], copy: int = 0) -> Tensor:
     """Return the labels of some dimensions of a whole parameter taken together, broadcast to its shape."""
     base = value.base or tuple(range(len(value.shape)))
     stored = [value.shape[base.index(d)] for d in range(len(base))]
     ordered = sorted(dims, key=lambda d: base[d])
-    labels = ledger.axis(str(value.param), stored, [base[d] for d in ordered])
+    labels = ledger.axis(str(value.param), stored, [base[d] for d in ordered], copy)
     labels = labels.reshape([value.shape[d] for d in ordered])
     labels = labels.permute([ordered.index(d) for d in sorted(dims)])
     return labels.reshape([size if d in dims else 1 for d, size in enumerate(value.shape)]).expand(value.shape)
 
 
 def _split(
-    value: Value, letters: Letters, summed: set[str], sizes: dict[str, int]
+    value: Value, letters: Letters, summed: set[str], sizes: dict[str, int], by_weight: bool = False
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Part the fields into those along a summed letter and those that are carried over."""
+    """Part the fields into those along a summed letter and those that are carried over.
+
+    A single unit has no dimension of its own: a weight that reads no other units reads it.
+    """
     read: list[Tensor] = []
     kept: list[Tensor] = []
+    single: list[Tensor] = []
     trivial = all(sizes[letter] == 1 for letter in summed)
     for position, labels in enumerate(value.fields):
         along = {letters[d] for d in value.dims(position)}
-        (read if along & summed or (not along and trivial) else kept).append(labels)
-    return read, kept
+        (read if along & summed else kept if along else single).append(labels)
+    goes_to = read if trivial or (by_weight and value.data and not read) else kept
+    return read + single if goes_to is read else read, kept + single if goes_to is kept else kept
 
 
-def _meet(ledger: Ledger, a_read: list[Tensor], la: Letters, b_read: list[Tensor], lb: Letters) -> bool:
+def _meet(ledger: Ledger, a_read: list[Tensor], la: Letters, b_read: list[Tensor], lb: Letters, tag: str) -> bool:
+    """Tie the units along summed letters; where a weight has a copy of its axis for each kind of units, one by one."""
     common = list(dict.fromkeys([*la, *lb]))
-    for left in a_read:
-        for right in b_read:
-            ledger.tie(_spread(left, la, common), _spread(right, lb, common), "product")
+    pairs = [(left, right) for left in a_read for right in b_read]
+    if len(a_read) == len(b_read) > 1:
+        pairs = list(zip(a_read, b_read, strict=True))
+    for left, right in pairs:
+        ledger.tie(_spread(left, la, common), _spread(right, lb, common), tag)
     return bool(a_read and b_read)
 
 
@@ -251,7 +304,7 @@ def _weight_uses(
     """Write down how a parameter was used in a product, and that it read the units of the other side."""
     if value.data:
         return
-    for labels in read if consumed or not other.data else ():  # what reads the raw input reads no units
+    for labels in read if consumed or (other.fields and not other.data) else ():  # the raw input has no units
         ledger.use(labels, "read" if other.data else among_parameters, site)
     if other.data:
         for labels in kept:
@@ -260,28 +313,30 @@ def _weight_uses(
 
 
 def record_weight(
-    ledger: Ledger, value: Value, out_dims: Sequence[int], in_dims: Sequence[int], x: Value, reads: int, site: Site
+    ledger: Ledger, value: Value, out_dims: Sequence[int], in_dims: Sequence[int], x: Value, site: Site
 ) -> None:
-    """Write down a weight that maps the activation `x` (its dimension `reads`) to new units."""
+    """Write down a weight that maps the activation `x` to new units."""
     whole = value.base is not None and value.is_parameter
     out = side_labels(ledger, value, out_dims) if whole else value.field_over(out_dims[0])
     in_ = side_labels(ledger, value, in_dims) if whole else value.field_over(in_dims[0])
     if out is None or in_ is None:
         return
     out_labels, in_labels = compact(shrink(out)).reshape(-1), compact(shrink(in_)).reshape(-1)
-    view = matrix_view(ledger.axis_of(int(out_labels[0])), ledger.axis_of(int(in_labels[0])), out_labels, in_labels)
-    tensor = value.param if value.param and view else None
+    out_axis, in_axis = (ledger.axis_of(int(labels[0])) for labels in (out_labels, in_labels))
+    view = matrix_view(out_axis, in_axis, out_labels, in_labels)
+    if view is None:
+        return
     ledger.weights.append(
         WeightUse(
-            tensor=tensor,
-            view=view or MatrixView(tuple(value.shape), tuple(out_dims), tuple(in_dims)),
+            tensor=out_axis.tensor,
+            computed=value.param is None,
+            view=view,
             out_labels=out_labels,
             in_labels=in_labels,
-            reads_units=x.field_over(reads) is not None,
-            reads_opaque=bool(x.opaque),
+            reads_units=x.relevant,
             embedding=False,
             site=site,
-            gain=ledger.gains.get(tensor or ""),
+            gain=ledger.gains.get(out_axis.tensor),
         )
     )
 

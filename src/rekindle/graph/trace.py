@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from rekindle.core.errors import GraphError
 from rekindle.graph.assemble import assemble
 from rekindle.graph.export import aliases_of, canonical_names, export
 from rekindle.graph.handlers import HANDLERS, Call
+from rekindle.graph.handlers.elementwise import SAME_TENSOR
 from rekindle.graph.initialisers import gains_of, laws_of
 from rekindle.graph.ledger import Ledger, Site
 from rekindle.graph.unit_graph import UnitGraph
@@ -74,10 +76,15 @@ def _inputs(program: torch.export.ExportedProgram, ledger: Ledger, names: Mappin
         shape = tuple(int(size) for size in fake.shape)
         if spec.kind == kind.PARAMETER:
             env[spec.arg.name] = parameter(ledger, names.get(str(spec.target), str(spec.target)), shape)
-        elif spec.kind == kind.BUFFER:
-            env[spec.arg.name] = Value(shape, param=names.get(str(spec.target), str(spec.target)), buffer=True)
+        elif spec.kind == kind.USER_INPUT:
+            env[spec.arg.name] = Value(shape, data=True)
         else:
-            env[spec.arg.name] = Value(shape, data=spec.kind == kind.USER_INPUT)
+            target = str(spec.target)
+            stored = program.state_dict.get(target, program.constants.get(target))
+            known = stored.detach().cpu() if isinstance(stored, torch.Tensor) else None
+            buffer = spec.kind == kind.BUFFER
+            name = names.get(target, target) if buffer else None
+            env[spec.arg.name] = Value(shape, param=name, buffer=buffer, const=known)
     return env
 
 
@@ -88,7 +95,7 @@ def parameter(ledger: Ledger, name: str, shape: tuple[int, ...]) -> Value:
     for d in dims:
         labels = ledger.axis(name, shape, (d,))
         fields.append(labels.reshape([-1 if n == d else 1 for n in dims]).expand(shape))
-    return Value(shape, tuple(fields), param=name, base=dims, along=dims)
+    return Value(shape, tuple(fields), param=name, base=dims, along=dims, sources=frozenset({name}))
 
 
 def _run(module: fx.GraphModule, ledger: Ledger, env: dict[str, Any]) -> Any:
@@ -105,7 +112,7 @@ def _run(module: fx.GraphModule, ledger: Ledger, env: dict[str, Any]) -> Any:
 
 def _attribute(module: fx.GraphModule, target: str) -> Any:
     found = operator.attrgetter(target)(module)
-    return Value(tuple(found.shape)) if isinstance(found, torch.Tensor) else found
+    return Value(tuple(found.shape), const=found) if isinstance(found, torch.Tensor) else found
 
 
 def _call(node: fx.Node, ledger: Ledger, env: dict[str, Any]) -> Any:
@@ -150,6 +157,8 @@ def _interpret(call: Call) -> Any:
         return None
     if not any(value.relevant for value in call.values):  # masks, positions, raw inputs: no units are involved
         data = any(value.data for value in call.values)
+        if call.op in SAME_TENSOR and call.values and call.values[0].const is not None:
+            return replace(call.values[0], param=None, buffer=False)
         return _every(call.shapes, lambda shape: Value(shape, data=data))
     handler = HANDLERS.get(call.op)
     result = handler(call) if handler is not None else call.ledger.gap(call.values, call.site)

@@ -42,6 +42,8 @@ class Value:
         leaks: Labels of units that influence every element without owning it (normalisation, means, gates).
         opaque: What was not understood on the way here.
         product: Set on attention scores.
+        sources: For values of parameters alone: the parameters that they are computed from.
+        const: The tensor itself, where it is a buffer or a constant of the model.
     """
 
     shape: tuple[int, ...]
@@ -54,6 +56,8 @@ class Value:
     leaks: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.long))
     opaque: frozenset[str] = frozenset()
     product: Product | None = None
+    sources: frozenset[str] = frozenset()
+    const: Tensor | None = None
 
     @property
     def is_parameter(self) -> bool:
@@ -64,7 +68,7 @@ class Value:
     def relevant(self) -> bool:
         """Whether units or parameters are involved at all; masks, positions and raw inputs are not."""
         marked = self.leaks.numel() > 0 or bool(self.opaque) or self.product is not None
-        return bool(self.fields) or marked or self.is_parameter
+        return bool(self.fields) or marked or bool(self.sources)
 
     def without_fields(self) -> Value:
         """Return the same value with no unit axis."""

@@ -28,6 +28,8 @@ class Weight:
         heads: Number of attention heads along its output (q, k, v), rows ordered head by head.
         tied: Whether the tensor has a second use (embedding and head).
         gain: Under weight_norm, the name of the gain and its dimension; `tensor` is then the direction.
+        computed: Whether the layer uses a value computed from this tensor (a standardised or spectrally normalised
+            weight, a low-rank update), so that its effective weight cannot be set.
         module: Path of the module that applies it.
     """
 
@@ -39,6 +41,7 @@ class Weight:
     heads: int | None = None
     tied: bool = False
     gain: tuple[str, int] | None = None
+    computed: bool = False
     module: str = ""
 
     @property

@@ -113,6 +113,8 @@ class Fire:
     def _left_alone(self, weight: Weight, graph: UnitGraph, blocks: frozenset[str]) -> str:
         if matches(weight.tensor, self.skip):
             return "named in skip"
+        if weight.computed:
+            return "its layer uses a value computed from it, which cannot be set"
         if weight.role == "embedding":
             return "an embedding" + (", tied to the head" if weight.tied else "")
         if self.attention == "qk" and weight.name in blocks and weight.role not in ("q", "k"):

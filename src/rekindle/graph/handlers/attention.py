@@ -37,7 +37,7 @@ def attention(call: Call) -> Value | list[Value]:
             if inside[-1] and len(query.shape) - 1 in varying(labels):
                 call.ledger.roles.append((role, by_head(labels, inside)))  # type: ignore[arg-type]
     mask = call.arg(3, "attn_mask")
-    if isinstance(mask, Value) and mask.relevant and not mask.data:
+    if isinstance(mask, Value):
         call.ledger.no_axis(mask, f"is added to attention scores, which have no unit axis, at {call.site}")
     mixed = [labels for labels in value.fields if len(value.shape) - 2 in varying(labels)]
     fields = tuple(
@@ -45,7 +45,12 @@ def attention(call: Call) -> Value | list[Value]:
         for labels in value.fields
         if len(value.shape) - 2 not in varying(labels)
     )
-    leaks = distinct(scores.leaks, value.leaks, *mixed, *([mask.leaks] if isinstance(mask, Value) else []))
+    leaks = distinct(
+        scores.leaks,
+        value.leaks,
+        *mixed,
+        *((mask.leaks, *mask.fields) if isinstance(mask, Value) and mask.data else ()),
+    )
     result = Value(tuple(shape), fields, data=True, leaks=leaks, opaque=scores.opaque | value.opaque)
     return [result] if isinstance(call.shapes, list) else result
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from rekindle.graph.handlers.registry import Call, handles
+from rekindle.graph.rules import elementwise
 from rekindle.graph.value import Value, compact, distinct, shrink, varying
 
 REDUCE = (
@@ -32,10 +34,12 @@ SPATIAL = (
 def reduce(call: Call) -> Any:
     """Reduce over dimensions: units along them leak, the others are carried."""
     x: Value = call.args[0]
+    if len(call.values) > 1:  # the smaller of two tensors
+        return elementwise(call.ledger, call.values, call.shapes, "other", call.site)
     dims = _dims(call, len(x.shape))
     keep = bool(call.kwargs.get("keepdim", False)) or any(arg is True for arg in call.args[2:])
     shapes = call.shapes if isinstance(call.shapes, list) else [call.shapes]
-    results = [_leak_along(x, dims, keep, tuple(shape)) for shape in shapes]
+    results = [_leak_along(call, x, dims, keep, tuple(shape)) for shape in shapes]
     return results if isinstance(call.shapes, list) else results[0]
 
 
@@ -47,12 +51,19 @@ def _dims(call: Call, ndim: int) -> set[int]:
     return {d % ndim for d in (given if isinstance(given, (list, tuple)) else [given])}
 
 
-def _leak_along(x: Value, dims: set[int], keep: bool, shape: tuple[int, ...]) -> Value:
+def _leak_along(call: Call, x: Value, dims: set[int], keep: bool, shape: tuple[int, ...]) -> Value:
+    """Carry the fields that do not run along the dimensions; pool those that also run along others; leak the rest.
+
+    What is pooled for good (not kept as a dimension of size one, as statistics are) are parts of one unit.
+    """
     fields, leaks = [], [x.leaks]
     for labels in x.fields:
-        if varying(labels) & dims:
+        along = varying(labels)
+        if along & dims and (keep or along <= dims):
             leaks.append(distinct(labels))
         else:
+            for d in along & dims:
+                call.ledger.tie(labels, labels.narrow(d, 0, 1).expand(labels.shape), "joined")
             fields.append(_drop(labels, dims, keep).expand(shape))
     leaked = distinct(*leaks) if x.data else x.leaks
     return replace(x, shape=shape, fields=tuple(fields), leaks=leaked, param=None, base=None, along=None, product=None)
@@ -70,13 +81,13 @@ def spatial(call: Call) -> Any:
     """Pool or resample positions: units along channels are carried, units along positions leak."""
     x: Value = call.args[0]
     shapes = call.shapes if isinstance(call.shapes, list) else [call.shapes]
-    results = [_resized(x, tuple(shape)) for shape in shapes]
+    results = [_resized(call, x, tuple(shape)) for shape in shapes]
     return results if isinstance(call.shapes, list) else results[0]
 
 
-def _resized(x: Value, shape: tuple[int, ...]) -> Value:
+def _resized(call: Call, x: Value, shape: tuple[int, ...]) -> Value:
     positions = {d for d in range(len(shape)) if d > 1 or (d == 1 and len(shape) == 2)}
-    return _leak_along(x, positions, keep=True, shape=shape)
+    return _leak_along(call, x, positions, keep=True, shape=shape)
 
 
 @handles("softmax", "_softmax", "log_softmax", "_log_softmax", "softmin")
@@ -87,3 +98,25 @@ def softmax(call: Call) -> Value:
     leaks = [x.leaks, *(distinct(labels) for labels in x.fields if dim in varying(labels))]
     product = replace(x.product, softmaxed=True) if x.product is not None else None
     return replace(x, leaks=distinct(*leaks), product=product, param=None, base=None, along=None)
+
+
+@handles("glu")
+def glu(call: Call) -> Value:
+    """One half times the gate of the other."""
+    x: Value = call.args[0]
+    dim = int(call.arg(1, "dim", -1))
+    halves = [torch.chunk(labels, 2, dim) for labels in x.fields]
+    parts = [replace(x, shape=tuple(call.shapes), fields=tuple(pair[n] for pair in halves)) for n in range(2)]
+    return elementwise(call.ledger, parts, call.shapes, "mul", call.site)
+
+
+@handles("gather", "take_along_dim")
+def gather(call: Call) -> Value:
+    """Pick along a dimension by data: units along it leak, the others are carried."""
+    x: Value = call.args[0]
+    dim = int(call.args[1]) % len(x.shape)
+    shape = tuple(call.shapes)
+    leaks = [x.leaks, *(distinct(labels) for labels in x.fields if dim in varying(labels))]
+    kept = [_drop(labels, {dim}, keep=True) for labels in x.fields if dim not in varying(labels)]
+    fields = tuple(labels[tuple(slice(size) for size in shape)].expand(shape) for labels in kept)
+    return replace(x, shape=shape, fields=fields, leaks=distinct(*leaks), product=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,7 +11,8 @@ from torch import Tensor
 
 from rekindle.graph.handlers.registry import Call, handles
 from rekindle.graph.ledger import UseKind
-from rekindle.graph.value import Value, distinct, varying
+from rekindle.graph.rules import runs_along, side_labels
+from rekindle.graph.value import NONE, Value, distinct, varying
 
 NEUTRAL: dict[UseKind, float] = {"scale": 1.0, "shift": 0.0, "mean": 0.0, "var": 1.0}
 
@@ -68,20 +70,26 @@ def _coupled(x: Value, dims: Sequence[int]) -> Value:
 
 def _slot(call: Call, x: Value, value: Value | None, kind: UseKind, dims: tuple[int, ...]) -> None:
     """Tie a parameter or running statistic that lies along `dims` of the activation to its units."""
-    if value is None or value.param is None:
+    if value is None or (value.param is None and not value.fields):
         return
-    for d, size in zip(dims, value.shape, strict=True):
-        labels = _labels(call, value, dims.index(d))
-        shaped = labels.reshape([size if n == d else 1 for n in range(len(x.shape))])
-        for units in x.fields:
-            if d in varying(units) or (not varying(units) and size == 1):
-                call.ledger.tie(shaped, units, "param")
-                call.ledger.use(labels, kind, call.site, NEUTRAL[kind])
-    call.ledger.no_axis(value, f"normalises values without a unit axis at {call.site}")
+    for units in x.fields:
+        mine = [n for n, d in enumerate(dims) if d in varying(units)]
+        single = not varying(units) and math.prod(value.shape) == 1
+        if not single and not runs_along(call.ledger, frozenset(dims[n] for n in mine), units):
+            continue  # one value for several units: it belongs to none of them
+        labels = _labels(call, value, mine or [0])
+        shaped = labels.reshape([value.shape[dims.index(d)] if d in dims else 1 for d in range(len(x.shape))])
+        call.ledger.tie(shaped, units, "param")
+        call.ledger.use(labels, kind, call.site, NEUTRAL[kind])
+    call.ledger.no_axis(value, f"normalises values without a unit axis of its own at {call.site}")
 
 
-def _labels(call: Call, value: Value, dim: int) -> Tensor:
-    if value.buffer or value.base is not None:
-        return call.ledger.axis(str(value.param), value.shape, (dim,))
-    found = value.field_over(dim)
-    return torch.empty(0, dtype=torch.long) if found is None else found
+def _labels(call: Call, value: Value, dims: Sequence[int]) -> Tensor:
+    """Return the labels of a parameter or statistic, of size one along other dimensions than `dims`."""
+    if value.buffer:
+        labels = call.ledger.axis(str(value.param), value.shape, dims)
+        return labels.reshape([size if d in dims else 1 for d, size in enumerate(value.shape)]).expand(value.shape)
+    if value.base is not None:
+        return side_labels(call.ledger, value, dims)
+    found = value.field_over(dims[0])
+    return torch.full(value.shape, NONE) if found is None else found

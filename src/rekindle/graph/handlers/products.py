@@ -20,12 +20,28 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 @handles("linear")
 def linear(call: Call) -> Value:
     """y[..., o] = sum_i x[..., i] w[o, i] + b[o]."""
-    x, weight, bias = call.args[0], call.args[1], call.arg(2, "bias")
+    x, weight, bias = _activation(call, call.args[0]), call.args[1], call.arg(2, "bias")
+    if weight.opaque:
+        return call.ledger.gap(call.values, call.site)
     lead = list(LETTERS[: len(x.shape) - 1])
     return _plus(call, _product(call, x, [*lead, "i"], weight, ["o", "i"][-len(weight.shape) :], call.shapes), bias)
 
 
-@handles("matmul", "mm", "bmm", "mv", "dot")
+def _activation(call: Call, x: Value) -> Value:
+    """Return the input of a layer as an activation, also where it is learned or constant itself."""
+    if x.data:
+        return x
+    fields: tuple[Tensor, ...]
+    if x.base is not None and x.is_parameter:
+        fields = (side_labels(call.ledger, x, [len(x.shape) - 1]),)
+    else:
+        fields = tuple(f for n, f in enumerate(x.fields) if len(x.shape) - 1 in x.dims(n))
+    for labels in fields:
+        call.ledger.use(labels, "bias", call.site)
+    return Value(x.shape, fields, data=True)
+
+
+@handles("matmul", "mm", "bmm", "mv", "dot", "vdot", "inner")
 def matmul(call: Call) -> Value:
     """The matrix product of the last two dimensions, the others broadcast."""
     return _matmul(call, call.args[0], call.args[1])
@@ -79,7 +95,7 @@ def _product(
     lo = list(lo) or [*la[:-1], *[letter for letter in lb if letter not in la]]
     result = contract(call.ledger, a, la, b, lb, lo, shape, call.site)
     for x, lx, weight, lw in ((a, la, b, lb), (b, lb, a, la)):
-        if x.data and not weight.data and (weight.is_parameter or weight.fields):
+        if x.data and not weight.data and weight.sources:
             _note_weight(call, x, list(lx), weight, list(lw), lo)
     if a.data and b.data:
         _attention_roles(call, a, b, list(lb), lo)
@@ -90,7 +106,7 @@ def _note_weight(call: Call, x: Value, lx: list[str], weight: Value, lw: list[st
     ins = [d for d, letter in enumerate(lw) if letter in lx and letter not in lo]
     outs = [d for d, letter in enumerate(lw) if letter in lo and letter not in lx]
     if ins and outs:
-        record_weight(call.ledger, weight, outs, ins, x, lx.index(lw[ins[0]]), call.site)
+        record_weight(call.ledger, weight, outs, ins, x, call.site)
 
 
 def _attention_roles(call: Call, a: Value, b: Value, lb: list[str], lo: Sequence[str]) -> None:
@@ -134,44 +150,41 @@ def _transposed(call: Call, groups: int) -> Value:
 
 
 def _convolve(call: Call, view: tuple[int, ...], out_dim: int, in_dim: int, groups: int) -> Value:
-    ledger, x, weight, bias = call.ledger, call.args[0], call.args[1], call.arg(2, "bias")
+    ledger, weight, bias = call.ledger, call.args[1], call.arg(2, "bias")
+    x = _activation(call, call.args[0])
     channel = len(x.shape) - (len(view) - 2)  # an image may come without a batch dimension
-    batched = tuple(d for d in range(3, len(view)))
-    if weight.base is not None and weight.is_parameter:
-        joint = groups > 1
-        sides = [_side(call, weight, view, dim, joint) for dim in (in_dim, out_dim)]
-        matrix = (
-            MatrixView(view, (out_dim,), (in_dim,), (0, *batched))
-            if joint
-            else MatrixView(weight.shape, (out_dim - 1,), (in_dim - 1,), tuple(d - 1 for d in batched))
-        )
-        in_labels, out_labels = sides
-    elif groups == 1 and weight.fields:
-        in_labels, out_labels = (_flat(weight.field_over(dim - 1)) for dim in (in_dim, out_dim))
-        matrix = None
-    else:
-        return replace(ledger.gap([x, weight, *([bias] if bias else [])], call.site), shape=tuple(call.shapes))
-    read = [
-        labels for labels in x.fields if channel in varying(labels) or (x.shape[channel] == 1 and not varying(labels))
-    ]
-    shaped = in_labels.reshape([-1 if d == channel else 1 for d in range(len(x.shape))])
-    for labels in read:
-        ledger.tie(shaped, labels, "product")
-    if read:
+    whole = weight.base is not None and weight.is_parameter
+    if weight.opaque or not (whole or (groups == 1 and weight.fields)):
+        return ledger.gap(call.values, call.site)
+    read = _read_channels(x, channel)
+    in_sides = [_side(call, weight, view, in_dim, copy) for copy in range(max(len(read), 1))]
+    out_labels = _side(call, weight, view, out_dim)
+    for labels, in_labels in zip(read, in_sides, strict=False):
+        ledger.tie(in_labels.reshape([-1 if d == channel else 1 for d in range(len(x.shape))]), labels, "read")
         ledger.use(in_labels, "read", call.site)
     ledger.use(out_labels, "weight", call.site)
     ledger.read(x, read)
-    _convolution_weight(call, x, weight, matrix, out_labels, in_labels, bool(read))
-    leaks = [labels for labels in x.fields if not any(labels is r for r in read) and varying(labels)]
+    _convolution_weight(call, x, weight, view, (out_dim, in_dim), (out_labels, in_sides[0]))
+    others = [labels for labels in x.fields if not any(labels is r for r in read)]
     out = out_labels.reshape([-1 if d == channel else 1 for d in range(len(x.shape))]).expand(tuple(call.shapes))
-    leaked = distinct(*leaks, *([x.leaks] if not read else []))
+    leaked = distinct(*others, *([x.leaks] if not read else []))
+    ledger.passed.append(leaked)
     return _plus_channels(call, Value(tuple(call.shapes), (out,), data=True, leaks=leaked), bias, channel)
 
 
-def _side(call: Call, weight: Value, view: tuple[int, ...], dim: int, joint: bool) -> Tensor:
-    if joint:
-        return call.ledger.axis(str(weight.param), view, (0, dim))
-    return _flat(side_labels(call.ledger, weight, [dim - 1]))
+def _read_channels(x: Value, channel: int) -> list[Tensor]:
+    """Return the fields along the channels; a single unit is read by a layer that reads no others."""
+    along = [labels for labels in x.fields if channel in varying(labels)]
+    return along or [labels for labels in x.fields if not varying(labels)]
+
+
+def _side(call: Call, weight: Value, view: tuple[int, ...], dim: int, copy: int = 0) -> Tensor:
+    """Return the labels of one side of a kernel: dimension `dim` of the view (groups, ...), groups included."""
+    if weight.base is None or not weight.is_parameter:
+        return _flat(weight.field_over(dim - 1))
+    if view[0] == 1 or dim == 1:  # the stored dimension 0 counts groups and what follows them
+        return _flat(side_labels(call.ledger, weight, [dim - 1], copy))
+    return call.ledger.axis(str(weight.param), view, (0, dim), copy)
 
 
 def _flat(labels: Tensor | None) -> Tensor:
@@ -180,19 +193,24 @@ def _flat(labels: Tensor | None) -> Tensor:
 
 
 def _convolution_weight(
-    call: Call, x: Value, weight: Value, matrix: MatrixView | None, out: Tensor, in_: Tensor, reads_units: bool
+    call: Call, x: Value, weight: Value, view: tuple[int, ...], dims: tuple[int, int], labels: tuple[Tensor, Tensor]
 ) -> None:
+    out, in_ = dims
+    kernel = tuple(range(3, len(view)))
+    tensor = call.ledger.axis_of(int(labels[0][0])).tensor
     call.ledger.weights.append(
         WeightUse(
-            tensor=weight.param if matrix is not None else None,
-            view=matrix or MatrixView(weight.shape, (0,), (1,), tuple(range(2, len(weight.shape)))),
-            out_labels=out,
-            in_labels=in_,
-            reads_units=reads_units,
-            reads_opaque=bool(x.opaque),
+            tensor=tensor,
+            computed=weight.param is None,
+            view=MatrixView(view, (out,), (in_,), (0, *kernel))
+            if view[0] > 1
+            else MatrixView(weight.shape, (out - 1,), (in_ - 1,), tuple(d - 1 for d in kernel)),
+            out_labels=labels[0],
+            in_labels=labels[1],
+            reads_units=x.relevant,
             embedding=False,
             site=call.site,
-            gain=call.ledger.gains.get(weight.param or ""),
+            gain=call.ledger.gains.get(tensor),
         )
     )
 
@@ -216,12 +234,12 @@ def embedding(call: Call) -> Any:
     call.ledger.use(labels, "weight", call.site)
     call.ledger.weights.append(
         WeightUse(
-            tensor=table.param,
+            tensor=str(table.param),
+            computed=False,
             view=MatrixView(table.shape, (1,), (0,)),
             out_labels=labels,
             in_labels=_flat(side_labels(call.ledger, table, [0])),
             reads_units=False,
-            reads_opaque=False,
             embedding=True,
             site=call.site,
         )
@@ -239,9 +257,6 @@ def weight_norm(call: Call) -> Any:
     call.ledger.gains[str(direction.param)] = (str(gain.param), dim)
     if dim >= 0 and gain.base is not None:
         labels = call.ledger.axis(str(gain.param), gain.shape, (dim,))
-        call.ledger.tie(labels, _flat(side_labels(call.ledger, direction, [dim])), "param")
-        call.ledger.use(labels, "weight", call.site)
-    else:
-        call.ledger.no_axis(gain, f"one gain for a whole weight at {call.site}")
-    result = replace(direction, shape=tuple(direction.shape))
-    return [result, Value(gain.shape)] if isinstance(call.shapes, list) else result
+        call.ledger.tie(labels, _flat(side_labels(call.ledger, direction, [dim])), "composed")
+    call.ledger.no_axis(gain, f"scales a weight along an axis without units at {call.site}")
+    return [direction, Value(gain.shape)] if isinstance(call.shapes, list) else direction

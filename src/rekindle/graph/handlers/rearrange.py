@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rekindle.graph.handlers.registry import Call, handles
-from rekindle.graph.ledger import merge_leaks, merge_opaque
-from rekindle.graph.rules import side_labels
-from rekindle.graph.value import NONE, Value, compact, shrink, varying
+from rekindle.graph.ledger import merge_leaks, merge_opaque, merge_sources
+from rekindle.graph.rules import expand_to, side_labels
+from rekindle.graph.value import NONE, Value, compact, distinct, shrink, varying
 
 PERMUTE = "permute transpose t numpy_T mT movedim moveaxis swapaxes swapdims adjoint matrix_H".split()
 VIEW = "view reshape _unsafe_view flatten unflatten _reshape_alias ravel".split()
@@ -112,10 +112,10 @@ def _blocks(old: Sequence[int], new: Sequence[int]) -> list[tuple[list[int], lis
 def join(call: Call) -> Value:
     """Join values along a dimension: fields along the same dimensions become one, gaps are without unit.
 
-    Joined along an axis without units (a class token before the patches), the parts share their units.
+    Joined along an axis without units (a class token before the patches), parts from different tensors share their
+    units: whatever comes next treats them alike. Parts of one tensor (heads) keep their own.
     """
     values: list[Value] = list(call.args[0])
-    new_axis = call.op == "stack"
     dim = int(call.arg(1, "dim", 0)) % (len(call.shapes))
     with_data = any(value.data for value in values)
     patterns: list[frozenset[int]] = []
@@ -128,8 +128,8 @@ def join(call: Call) -> Value:
     fields = []
     for pattern in patterns:
         pieces = [_matching(call, value, pattern, with_data) for value in values]
-        if new_axis or dim not in pattern:
-            pieces = _shared(call, pieces, None if new_axis else dim)
+        if call.op != "stack" and dim not in pattern:
+            pieces = _shared(call, pieces, dim)
         fields.append(shrink(call.target(pieces, *call.args[1:], **call.kwargs)))
     for value in values:
         if with_data and not value.data and not patterns:
@@ -140,13 +140,16 @@ def join(call: Call) -> Value:
         data=with_data,
         leaks=merge_leaks(*values),
         opaque=merge_opaque(*values),
+        sources=merge_sources(*values),
     )
 
 
-def _shared(call: Call, pieces: list[Tensor], dim: int | None) -> list[Tensor]:
-    thin = [compact(shrink(piece)) for piece in pieces]
-    if dim is not None:
-        thin = [piece.narrow(dim, 0, 1) for piece in thin]
+def _shared(call: Call, pieces: list[Tensor], dim: int) -> list[Tensor]:
+    found = [distinct(piece) for piece in pieces]
+    axes = {call.ledger.axis_of(int(labels[0])) for labels in found if labels.numel()}
+    if len(axes) < 2 and all(labels.numel() for labels in found):
+        return pieces
+    thin = [compact(shrink(piece)).narrow(dim, 0, 1) for piece in pieces]
     first = next((piece for piece in thin if bool((piece != NONE).any())), thin[0])
     for piece in thin:
         call.ledger.tie(first, piece, "joined")
@@ -189,7 +192,12 @@ def _widen(labels: Tensor, shape: tuple[int, ...], changed: set[int] | frozenset
 
 @handles("index")
 def index(call: Call) -> Any:
-    """Index by tensors along dimensions that carry no units."""
+    """Index by tensors: along units by constants only, along other dimensions by anything."""
+    x: Value = call.args[0]
+    places = [place.const if isinstance(place, Value) else None for place in call.args[1]]
+    if all((place is None) == (const is None) for place, const in zip(call.args[1], places, strict=True)):
+        fields = tuple(shrink(torch.ops.aten.index(labels, places)) for labels in x.fields)
+        return replace(x, shape=tuple(call.shapes), fields=fields, param=None, base=None, along=None)
     return _unordered(call, tuple(d for d, place in enumerate(call.args[1]) if place is not None))
 
 
@@ -218,3 +226,33 @@ def _picked(call: Call, core: Tensor) -> Tensor:
 
 def _zeros(place: Value) -> Tensor:
     return torch.zeros(place.shape, dtype=torch.long)
+
+
+@handles("broadcast_tensors")
+def broadcast_tensors(call: Call) -> list[Value]:
+    """Expand several values to one shape."""
+    values: list[Value] = list(call.args[0])
+    shape = tuple(call.shapes[0])
+    return [
+        replace(v, shape=shape, fields=tuple(expand_to(f, shape) for f in v.fields), base=None, along=None)
+        for v in values
+    ]
+
+
+@handles("view_as_complex")
+def view_as_complex(call: Call) -> Value:
+    """Two numbers become one: their units are one unit from here on (rotary embeddings)."""
+    x: Value = call.args[0]
+    for labels in x.fields:
+        call.ledger.tie(labels[..., 0], labels[..., 1], "joined")
+    fields = tuple(shrink(labels[..., 0]) for labels in x.fields)
+    return replace(x, shape=tuple(call.shapes), fields=fields, base=None, along=None)
+
+
+@handles("view_as_real")
+def view_as_real(call: Call) -> Value:
+    """Both parts of a complex number belong to its unit."""
+    x: Value = call.args[0]
+    shape = tuple(call.shapes)
+    fields = tuple(labels.unsqueeze(-1).expand(shape) for labels in x.fields)
+    return replace(x, shape=shape, fields=fields, base=None, along=None)
