@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rekindle.kernels.isometry import deviation_from_isometry, squared_frobenius_error
-from rekindle.kernels.polar import MUON, QUINTIC, newton_schulz, polar_exact
+from rekindle.kernels.polar import MUON, QUINTIC, newton_schulz, polar, polar_exact
 
 
 def random(*shape, seed=0):
@@ -77,3 +77,67 @@ def test_dfi_by_double_loop():
     assert float(deviation_from_isometry(w)) == pytest.approx(total, rel=1e-5)
     assert float(deviation_from_isometry(w.T)) == pytest.approx(total, rel=1e-5)  # the smaller side
     assert float(deviation_from_isometry(torch.zeros(5, 3), scale_free=True)) == 3
+
+
+SHAPES = [
+    (3, 64, 64),
+    (2, 40, 90),
+    (2, 150, 150),
+    (1, 200, 180),
+    (1, 200, 140),
+    (1, 400, 400),
+    (1, 420, 400),
+    (1, 100, 400),
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_polar_reaches_its_tolerance(shape):
+    w = random(*shape, seed=3)
+    u, _, vh = torch.linalg.svd(w.double(), full_matrices=False)
+    x = polar(w, 1e-4)
+    assert float(deviation_from_isometry(x.double()).max()) / min(shape[1:]) <= 1.01e-4
+    assert float(((x - u @ vh).norm(dim=(1, 2)) / (u @ vh).norm(dim=(1, 2))).max()) < 1e-2
+
+
+@pytest.mark.parametrize("size", [20, 120, 400])
+def test_nearly_singular_matrices_are_done_exactly(size):
+    u, _, vh = torch.linalg.svd(random(size, size).double())
+    s = torch.logspace(0, -6, size, dtype=torch.float64)
+    w = ((u * s) @ vh).float()
+    x = polar(w[None], 1e-6)[0]
+    assert float(deviation_from_isometry(x.double())) / size < 1e-6
+
+
+@pytest.mark.parametrize("size", [8, 120, 400])
+def test_zero_and_rank_one_stay_defined_in_every_way(size):
+    assert not polar(torch.zeros(2, size, size)).any()
+    one = torch.ones(1, size, size)
+    assert torch.allclose(polar(one), one / size, atol=1e-5)
+    assert not polar_exact(torch.zeros(2, size, size)).any()
+
+
+@pytest.mark.parametrize("shape", [(2, 30, 20), (1, 150, 150), (1, 120, 500)])
+def test_exact_reaches_1e_minus_10_per_row(shape):
+    x = polar_exact(random(*shape))
+    assert float(deviation_from_isometry(x.double()).max()) / min(shape[1:]) < 1e-10
+
+
+def test_scale_does_not_matter():
+    for size in (10, 120, 400):
+        w = random(1, size, size)
+        for factor in (1e-12, 1e12):
+            assert torch.allclose(polar(w * factor), polar(w), atol=2e-2)
+            assert torch.allclose(polar_exact(w * factor), polar_exact(w), atol=1e-5)
+
+
+def test_the_way_of_other_devices_gives_the_same(monkeypatch):
+    """Cubic steps alone, which a GPU takes for every size: here on the CPU."""
+    from rekindle.kernels import polar as module
+
+    monkeypatch.setattr(module, "BATCHED", 10**9)
+    for shape in ((2, 150, 150), (1, 120, 500), (1, 400, 400)):
+        w = random(*shape, seed=5)
+        x = polar(w, 1e-4)
+        assert float(deviation_from_isometry(x.double()).max()) / min(shape[1:]) <= 1.01e-4
+        assert float((x - polar_exact(w)).norm() / x.norm()) < 1e-2
