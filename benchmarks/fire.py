@@ -179,8 +179,7 @@ def vit_tiny(kind: str):
     import rekindle as rk
 
     model = rk.models.vit_tiny()
-    size = 32 if hasattr(model, "image_size") and model.image_size == 32 else 224
-    return _batches(model, torch.zeros(4, 3, size, size), kind, ("q", "k"), 20)
+    return _batches(model, torch.zeros(16, 3, 32, 32), kind, ("q", "k"), 40)
 
 
 def gpt2(kind: str):

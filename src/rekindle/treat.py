@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from rekindle.core import apply
+from rekindle.core import apply, grafting
 from rekindle.core.edit import Edits
 from rekindle.core.errors import PlanError, PlanWarning
 from rekindle.core.plan import Plan
@@ -17,10 +17,11 @@ from rekindle.core.record import ChangeRecord
 from rekindle.core.registry import methods
 from rekindle.graph import UnitGraph, trace
 from rekindle.graph.scan import scan
-from rekindle.observe import Reference, gather
+from rekindle.observe import STALE, Data, Loss, Reference, gather, stale
 
 Target = nn.Module | Mapping[str, Tensor]
-CONTEXT = ("example", "graph", "reference", "seed")  # what `apply_` takes beside method, model and optimizer
+# What `apply_` takes beside method, model and optimizer.
+CONTEXT = ("example", "graph", "data", "loss", "reference", "seed")
 
 
 def plan(
@@ -29,6 +30,8 @@ def plan(
     *,
     example: Any = None,
     graph: UnitGraph | None = None,
+    data: Data | None = None,
+    loss: Loss | None = None,
     reference: Reference | None = None,
     seed: int = 0,
 ) -> Plan:
@@ -39,6 +42,8 @@ def plan(
         model: The model; or its state dict, if `graph` is given.
         example: Input for the model, from which its structure is traced. Methods that need roles ask for it.
         graph: The model's graph, if it was traced before.
+        data: Batches for methods that look at gradients: an iterable of (inputs, targets), dicts or tensors.
+        loss: Function (model, batch) -> scalar; cross entropy if left out and targets are integers.
         reference: Initial weights: a state dict, a model, or a function that builds a fresh model.
         seed: Seed of every random draw, together with the tensor's name.
 
@@ -50,7 +55,7 @@ def plan(
     """
     chain = methods(method)
     graph = _graph(model, example, graph)
-    evidence = gather(reference, seed)
+    evidence = gather(reference, seed, model=model, graph=graph, data=data, loss=loss, example=example)
     content = Edits()
     for one in chain:
         if not hasattr(one, "plan"):
@@ -60,7 +65,7 @@ def plan(
                 fix='write for example "fire" or rk.method("fire:iterations=5")',
             )
         content = content + one.plan(graph, evidence, seed)
-    if not content.edits:
+    if not content.edits and not content.grafts:
         named = " + ".join(map(str, chain))
         warnings.warn(f"the plan of {named} changes nothing{_why(content)}", PlanWarning, stacklevel=2)
     return Plan(chain[0] if len(chain) == 1 else chain, content, _tensors(model), graph.views())
@@ -73,6 +78,8 @@ def apply_(
     *,
     example: Any = None,
     graph: UnitGraph | None = None,
+    data: Data | None = None,
+    loss: Loss | None = None,
     reference: Reference | None = None,
     seed: int = 0,
 ) -> ChangeRecord:
@@ -84,6 +91,8 @@ def apply_(
         optimizer: Its moments are cleared exactly where weights are edited; None leaves every optimizer alone.
         example: Input for the model, from which its structure is traced. Methods that need roles ask for it.
         graph: The model's graph, if it was traced before.
+        data: Batches for methods that look at gradients: an iterable of (inputs, targets), dicts or tensors.
+        loss: Function (model, batch) -> scalar; cross entropy if left out and targets are integers.
         reference: Initial weights: a state dict, a model, or a function that builds a fresh model.
         seed: Seed of every random draw, together with the tensor's name.
 
@@ -96,21 +105,27 @@ def apply_(
     Example:
         >>> import torch
         >>> net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
-        >>> record = apply_("fire", net, example=torch.zeros(1, 4))
+        >>> record = apply_("fire:solver=exact", net, example=torch.zeros(1, 4))
         >>> [round(float(s), 4) for s in torch.linalg.svdvals(net[0].weight)]  # sqrt(3/4)
         [0.866, 0.866, 0.866]
         >>> record.undo()
     """
     graph = _graph(model, example, graph)
-    planned = plan(method, model, graph=graph, reference=reference, seed=seed)
+    planned = plan(method, model, example=example, graph=graph, data=data, loss=loss, reference=reference, seed=seed)
     changes = list(apply.compute(planned.edits, planned.tensors, views=planned.views))
+    ready = grafting.prepare(planned.grafts, model)
     log = apply.write(changes, planned.tensors, optimizer, graph.aliases)
+    grown = grafting.carry_out(ready, model, optimizer, log)
     return ChangeRecord(
         method=planned.method,
         rows=tuple(row for change in changes for row in change.rows),
         skips=planned.skips,
-        notices=planned.notices + apply.not_cleared(optimizer, changes, planned.tensors),
-        _undo=lambda force: apply.undo(log, force=force),
+        notices=planned.notices
+        + apply.not_cleared(optimizer, changes, planned.tensors)
+        + _due(graph, changes)
+        + tuple(grown.notices),
+        grafts=planned.grafts,
+        _undo=lambda force: grafting.undo_all(grown, log, force=force),
     )
 
 
@@ -133,6 +148,12 @@ def _graph(model: Target, example: Any, graph: UnitGraph | None) -> UnitGraph:
             fix="trace the model once with rk.trace(model, example) and pass the result as graph=",
         )
     return scan(model) if example is None else trace(model, example, strict=False)
+
+
+def _due(graph: UnitGraph, changes: Sequence[apply.Change]) -> tuple[str, ...]:
+    rows = [row for change in changes for row in change.rows]
+    edited = {row.tensor for row in rows if row.changed or row.tensor not in graph.parameters}  # fresh statistics fit
+    return (STALE,) if stale(graph, edited) else ()
 
 
 def _tensors(model: Target) -> Mapping[str, Tensor]:

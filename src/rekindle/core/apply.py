@@ -67,13 +67,14 @@ def _compute_one(name: str, edits: Sequence[Edit], tensors: Tensors, views: Sequ
     rows = []
     for edit in edits:
         part = edit.where.read(work)
-        new_part = edit.op(part, *(_wide(_fetch(other, tensors)) for other in edit.reads))
+        others = [_wide(_fetch(other, tensors)) for other in edit.reads]
+        new_part = edit.op(part, *others)
         _check(edit, part, new_part)
         rows.append(measure(edit, part, new_part, views))
-        work = edit.where.write(work, new_part.to(work.dtype))
         if edit.clear_moments:
-            mask = edit.where.mask(old)
+            mask = edit.reach(work, *others)
             stale = mask if stale is None else stale | mask
+        work = edit.where.write(work, new_part.to(work.dtype))
     new = work.to(old.dtype)
     if new.is_floating_point() and not bool(torch.isfinite(new).all()):
         raise EditError(

@@ -25,6 +25,7 @@ class Card:
         deviations: What we do differently from the source, numbered from 1.
         example: Python that runs as it stands (doctest form).
         needs: What it needs beside the model: "example", "reference", "data", "loss".
+        structural: Whether it changes the model's structure, so that it works on live models only.
     """
 
     key: str
@@ -37,6 +38,7 @@ class Card:
     deviations: tuple[str, ...]
     example: str
     needs: tuple[str, ...] = ()
+    structural: bool = False
 
     @property
     def summary(self) -> str:
@@ -45,7 +47,11 @@ class Card:
 
     def missing(self) -> list[str]:
         """Return the headings that were left empty; a complete card has none."""
-        return [f.name for f in dataclasses.fields(self) if f.name != "needs" and not getattr(self, f.name)]
+        return [
+            field.name
+            for field in dataclasses.fields(self)
+            if field.default is dataclasses.MISSING and not getattr(self, field.name)
+        ]
 
     def to_markdown(self, settings: type[Any] | None = None) -> str:
         """Return the card as Markdown; with the settings class also a table of the settings."""

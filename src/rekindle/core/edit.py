@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
+from rekindle.core.graft import Graft
 from rekindle.core.where import Where, Whole
 
 
@@ -22,6 +24,8 @@ class Edit:
         where: Which elements, and in which shape `op` sees them.
         reads: Other tensors that `op` needs; it sees their old values.
         clear_moments: Whether the optimizer's memory of these elements is stale afterwards.
+        touched: Where only some elements of the part are meant, and which ones depends on their values: function of
+            what `op` is given to a boolean mask of the part. Elements outside keep their bits and their moments.
     """
 
     tensor: str
@@ -30,6 +34,19 @@ class Edit:
     where: Where = field(default_factory=Whole)
     reads: tuple[str, ...] = ()
     clear_moments: bool = True
+    touched: Callable[..., Tensor] | None = None
+
+    def reach(self, tensor: Tensor, *others: Tensor) -> Tensor:
+        """Return a boolean tensor of the tensor's shape, true at the elements that this edit is about.
+
+        Args:
+            tensor: The old value.
+            *others: The old values of `reads`.
+        """
+        if self.touched is None:
+            return self.where.mask(tensor)
+        nothing = torch.zeros(tensor.shape, dtype=torch.bool, device=tensor.device)
+        return self.where.write(nothing, self.touched(self.where.read(tensor), *others))
 
 
 @dataclass(frozen=True)
@@ -42,12 +59,18 @@ class Skip:
 
 @dataclass(frozen=True)
 class Edits:
-    """What planning gives: the edits, the skips, and words for the user."""
+    """What planning gives: the edits, the skips, words for the user, and changes of structure."""
 
     edits: tuple[Edit, ...] = ()
     skips: tuple[Skip, ...] = ()
     notices: tuple[str, ...] = ()
+    grafts: tuple[Graft, ...] = ()
 
     def __add__(self, other: Edits) -> Edits:
         """Join two plans, first come first."""
-        return Edits(self.edits + other.edits, self.skips + other.skips, self.notices + other.notices)
+        return Edits(
+            self.edits + other.edits,
+            self.skips + other.skips,
+            self.notices + other.notices,
+            self.grafts + other.grafts,
+        )

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rekindle.core.apply import Views, compute
 from rekindle.core.edit import Edit, Edits, Skip
+from rekindle.core.graft import Graft
 from rekindle.core.record import Row, table_of
 
 
@@ -20,7 +21,7 @@ class Plan:
 
     Attributes:
         method: The settings, or several of them.
-        content: Edits, skips and notices.
+        content: Edits, skips, notices and grafts.
     """
 
     method: Any
@@ -43,6 +44,11 @@ class Plan:
         """What the user should know."""
         return self.content.notices
 
+    @property
+    def grafts(self) -> tuple[Graft, ...]:
+        """What would be changed in the model's structure."""
+        return self.content.grafts
+
     @cached_property
     def rows(self) -> tuple[Row, ...]:
         """The edits in numbers, as they would come out now."""
@@ -50,4 +56,4 @@ class Plan:
 
     def __str__(self) -> str:
         """Return the table of what would happen."""
-        return table_of(f"plan, nothing written: {self.method}", self.rows, self.skips, self.notices)
+        return table_of(f"plan, nothing written: {self.method}", self.rows, self.skips, self.notices, self.grafts)

@@ -11,6 +11,7 @@ from rich.table import Table
 from torch import Tensor
 
 from rekindle.core.edit import Edit, Skip
+from rekindle.core.graft import Graft
 from rekindle.core.show import number, render
 from rekindle.core.where import MatrixView, Whole
 from rekindle.kernels.isometry import deviation_from_isometry, squared_frobenius_error
@@ -74,12 +75,14 @@ class ChangeRecord:
         rows: One for each edit.
         skips: Tensors that were left alone, with the reason.
         notices: What the user should know or do next.
+        grafts: Changes of structure.
     """
 
     method: Any
     rows: tuple[Row, ...]
     skips: tuple[Skip, ...] = ()
     notices: tuple[str, ...] = ()
+    grafts: tuple[Graft, ...] = ()
     _undo: Callable[[bool], None] | None = dataclasses.field(default=None, repr=False)
 
     @property
@@ -93,7 +96,7 @@ class ChangeRecord:
         return sum(row.changed for row in self.rows)
 
     def undo(self, *, force: bool = False) -> None:
-        """Put weights and optimizer moments back as they were.
+        """Put weights, optimizer moments and structure back as they were.
 
         Raises:
             EditError: A tensor was written since and `force` is not set.
@@ -110,15 +113,18 @@ class ChangeRecord:
             "rows": [dataclasses.asdict(row) for row in self.rows],
             "skips": [dataclasses.asdict(skip) for skip in self.skips],
             "notices": list(self.notices),
+            "grafts": [graft.to_dict() for graft in self.grafts],
         }
 
     def __str__(self) -> str:
         """Return the table."""
-        return table_of(f"{self.method}", self.rows, self.skips, self.notices)
+        return table_of(f"{self.method}", self.rows, self.skips, self.notices, self.grafts)
 
 
-def table_of(title: str, rows: Sequence[Row], skips: Sequence[Skip], notices: Sequence[str]) -> str:
-    """Return rows, skips and notices as text."""
+def table_of(
+    title: str, rows: Sequence[Row], skips: Sequence[Skip], notices: Sequence[str], grafts: Sequence[Graft] = ()
+) -> str:
+    """Return rows, changes of structure, skips and notices as text."""
     table = Table(title=title, title_justify="left")
     for name in ("tensor", "reason"):
         table.add_column(name, overflow="fold")
@@ -135,6 +141,7 @@ def table_of(title: str, rows: Sequence[Row], skips: Sequence[Skip], notices: Se
             "" if row.dfi_before is None else f"{number(row.dfi_before)} -> {number(row.dfi_after)}",
         )
     lines = [render(table)]
+    lines += [f"structure: {graft}" for graft in grafts]
     lines += [f"left alone: {skip.tensor}: {skip.reason}" for skip in skips]
     lines += [f"note: {notice}" for notice in notices]
     return "\n".join(lines)

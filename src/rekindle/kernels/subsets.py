@@ -48,8 +48,38 @@ def smallest(values: Tensor, count: int) -> Tensor:
     return (below | (equal & (equal.cumsum(0) <= room))).reshape(values.shape)
 
 
-def smallest_of_all(tensors: Sequence[Tensor], count: int, which: int) -> Tensor:
-    """Return for one of several tensors the mask of its elements among the `count` smallest of all together."""
+def smallest_of_all(
+    tensors: Sequence[Tensor], count: int, which: int, guess: float | None = None
+) -> tuple[Tensor, float]:
+    """Return for one of several tensors the mask of its elements among the `count` smallest of all together.
+
+    Of equal ones those of earlier tensors are taken first. Finding the largest magnitude that is taken is the costly
+    part, and the same for all: a guess at it is checked by counting, so that a wrong one costs time and nothing else.
+
+    Args:
+        tensors: All of them.
+        count: How many elements to take, from 1 to all.
+        which: The tensor whose mask is wanted.
+        guess: The limit, if it may be known.
+
+    Returns:
+        The mask, and the limit as a guess for the next tensor.
+    """
     home = tensors[which]
-    mask = smallest(torch.cat([each.abs().reshape(-1).to(home.device) for each in tensors]), count)
-    return mask.split([each.numel() for each in tensors])[which].reshape(home.shape)
+    widest = max((each.dtype for each in tensors), key=lambda dtype: dtype.itemsize)
+    sizes = [each.abs().reshape(-1).to(home.device, widest) for each in tensors]
+    limit = guess
+    counts = None if limit is None else _counts(sizes, limit)
+    if counts is None or not sum(counts[0]) < count <= sum(counts[0]) + sum(counts[1]):
+        limit = float(torch.kthvalue(torch.cat(sizes), count).values)
+        counts = _counts(sizes, limit)
+    assert limit is not None
+    room = count - sum(counts[0]) - sum(counts[1][:which])
+    equal = sizes[which] == limit
+    mask = (sizes[which] < limit) | (equal & (equal.cumsum(0) <= room))
+    return mask.reshape(home.shape), limit
+
+
+def _counts(sizes: Sequence[Tensor], limit: float) -> tuple[list[int], list[int]]:
+    """Return for each tensor how many magnitudes are below the limit, and how many are equal to it."""
+    return [int((each < limit).sum()) for each in sizes], [int((each == limit).sum()) for each in sizes]

@@ -1,5 +1,19 @@
 """What is observed on a model: evidence for methods and metrics."""
 
 from rekindle.observe.evidence import Evidence, Reference, gather
+from rekindle.observe.gradients import Data, Gradients, Loss, average_gradients
+from rekindle.observe.statistics import STALE, Statistics, running_statistics, stale
 
-__all__ = ["Evidence", "Reference", "gather"]
+__all__ = [
+    "STALE",
+    "Data",
+    "Evidence",
+    "Gradients",
+    "Loss",
+    "Reference",
+    "Statistics",
+    "average_gradients",
+    "gather",
+    "running_statistics",
+    "stale",
+]

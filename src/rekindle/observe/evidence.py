@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 from torch import Tensor, nn
 
 from rekindle.core.errors import PlanError
 from rekindle.core.seeds import global_seed
+from rekindle.graph import UnitGraph
+from rekindle.observe.gradients import HOW, Data, Gradients, Loss, Model, average_gradients
+from rekindle.observe.visit import batches_of, device_of
 
 Reference = nn.Module | Mapping[str, Tensor] | Callable[[], nn.Module]
 
@@ -19,9 +24,18 @@ class Evidence:
 
     Attributes:
         reference: Initial weights by name, or None.
+        observed: Gives the averaged gradients for an alpha, or None without data. The pass over the data is made when a
+            method first asks, once for each alpha, so that nothing is run for methods that do not.
+        model: The live model, or None where there is only a state dict; to be run, not to be written.
+        data: The batches.
+        example: Input for the model.
     """
 
     reference: Mapping[str, Tensor] | None = None
+    observed: Callable[[float], Gradients] | None = None
+    model: nn.Module | None = None
+    data: Data | None = None
+    example: Any = None
 
     def initial(self, tensor: str, like: tuple[int, ...], method: str) -> Tensor:
         """Return the initial value of a tensor.
@@ -44,20 +58,72 @@ class Evidence:
             )
         return found.detach()
 
+    def gradients(self, method: str, alpha: float) -> Gradients:
+        """Return the negative gradient averaged over the data, the newest batch counting `alpha`.
 
-def gather(reference: Reference | None, seed: int) -> Evidence:
+        Raises:
+            PlanError: There is no data, or it and the loss do not fit; see `average_gradients`.
+        """
+        if self.observed is None:
+            raise PlanError(
+                expected=f"data for {method}, which looks at gradients",
+                got="none",
+                fix="pass data=, an iterable of batches such as your DataLoader, and loss=, a function "
+                f"(model, batch) -> scalar, as in {HOW}; for (inputs, integer targets) loss= may be left out",
+            )
+        return self.observed(alpha)
+
+    def live(self, method: str) -> tuple[nn.Module, Any]:
+        """Return the model and one batch of inputs to run it on: the first of the data, else the example.
+
+        Raises:
+            PlanError: There is only a state dict, or neither data nor example.
+        """
+        if self.model is None or (self.data is None and self.example is None):
+            raise PlanError(
+                expected=f"a live model and a batch for {method}, which runs it",
+                got="no model" if self.model is None else "neither data= nor example=",
+                fix="pass the model itself, and data=, an iterable of batches, or example=, one batch of inputs",
+            )
+        if self.data is None:
+            return self.model, self.example
+        batch = next(batches_of(self.data, device_of(self.model.parameters()), method))
+        return self.model, batch[0] if isinstance(batch, (tuple, list)) else batch
+
+
+def gather(
+    reference: Reference | None,
+    seed: int,
+    *,
+    model: Model | None = None,
+    graph: UnitGraph | None = None,
+    data: Data | None = None,
+    loss: Loss | None = None,
+    example: Any = None,
+) -> Evidence:
     """Collect the evidence that was given.
 
     Args:
         reference: A state dict, a model, or a function that builds a fresh model (called with its own seed).
         seed: Seed of that function's draws; torch's global generator is left as it was.
+        model: The model that is run over the data, or its state dict.
+        graph: Its graph.
+        data: Batches; gone through when a method asks for gradients, not before.
+        loss: Function (model, batch) -> scalar; see `average_gradients` for its default.
+        example: Input for the model; the batch for methods that run it, where there is no data.
     """
-    if reference is None:
-        return Evidence()
-    if isinstance(reference, Mapping):
-        return Evidence(reference)
+    observed = None
+    if data is not None and model is not None and graph is not None:
+        observed = cache(lambda alpha: average_gradients(model, data, loss, alpha=alpha, graph=graph, seed=seed))
+    live = model if isinstance(model, nn.Module) else None
+    return Evidence(_initial(reference, seed), observed, live, data, example)
+
+
+def _initial(reference: Reference | None, seed: int) -> Mapping[str, Tensor] | None:
+    if reference is None or isinstance(reference, Mapping):
+        return reference
     if isinstance(reference, nn.Module):
-        return Evidence(_tensors(reference))
+        return _tensors(reference)
     if not callable(reference):
         raise PlanError(
             expected="reference: a state dict, a model, or a function that builds one",
@@ -65,7 +131,7 @@ def gather(reference: Reference | None, seed: int) -> Evidence:
             fix="pass model.state_dict() as it was at the start, or the function that builds your model",
         )
     with global_seed(seed, "reference", "factory"):
-        return Evidence(_tensors(reference()))
+        return _tensors(reference())
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:

@@ -84,7 +84,7 @@ def regions(edits: Iterable[Edit], tensors: Mapping[str, Tensor]) -> dict[str, T
     """Return for each edited tensor a mask of all elements that some edit speaks of."""
     found: dict[str, Tensor] = {}
     for edit in edits:
-        mask = edit.where.mask(tensors[edit.tensor].detach())
+        mask = edit.reach(*(tensors[name].detach() for name in (edit.tensor, *edit.reads)))
         found[edit.tensor] = found[edit.tensor] | mask if edit.tensor in found else mask
     return found
 

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import doctest
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from rekindle.core.apply import compute, tensors_of
 from rekindle.core.edit import Edits
 from rekindle.core.errors import EditError, PlanWarning
 from rekindle.core.registry import methods
+from rekindle.graph.export import as_call
 from rekindle.testing.aged import (
     OneAtATime,
     aged,
@@ -77,8 +80,10 @@ def check_touches_only_what_is_planned(method: Any, member: ZooModel) -> None:
     str(planned)
     same(before, bits(model), "planning wrote")
     planned_in = regions(planned.edits, tensors_of(model))
-    apply_(method, model, graph=graph, **_supply(method, member))
-    for name, after in bits(model).items():
+    live = tensors_of(model)  # a change of structure may give them other names
+    record = apply_(method, model, graph=graph, **_supply(method, member))
+    assert record.grafts or set(live) == set(bits(model)), "tensors came or went without a graft"
+    for name, after in live.items():
         outside = ~planned_in[name] if name in planned_in else torch.ones_like(after, dtype=torch.bool)
         assert torch.equal(after[outside], before[name][outside]), f"{name} changed outside the plan"
         assert torch.isfinite(after).all(), f"{name} is not finite"
@@ -111,7 +116,12 @@ def check_same_seed_same_result(method: Any, member: ZooModel) -> None:
 
 
 def check_three_ways_agree(method: Any, member: ZooModel) -> None:
-    """A live model, a state dict and tensors read one at a time get bit-equal results."""
+    """A live model, a state dict and tensors read one at a time get bit-equal results.
+
+    A method that changes the structure has only the live model.
+    """
+    if method.card.structural:
+        return
     model, graph, _ = aged(member)
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     stored = OneAtATime({name: tensor.clone() for name, tensor in tensors_of(model).items()})
@@ -147,15 +157,22 @@ def check_parameters_keep_their_identity(method: Any, member: ZooModel) -> None:
     model, graph, _ = aged(member)
     first = next(model.parameters())
     first.requires_grad_(False)
-    before = {n: (id(t), t.dtype, t.device, t.requires_grad, t.stride()) for n, t in tensors_of(model).items()}
+    live, modules = tensors_of(model), dict(model.named_modules())
+    before = {n: [id(t), t.dtype, t.device, t.stride(), t.requires_grad] for n, t in live.items()}
     grads = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
-    mode, hooked = [m.training for m in model.modules()], hooks(model)
-    apply_(method, model, example=member.example(), **_supply(method, member))
-    after = {n: (id(t), t.dtype, t.device, t.requires_grad, t.stride()) for n, t in tensors_of(model).items()}
+    mode, hooked = {n: m.training for n, m in modules.items()}, {n: hooks(m)[0] for n, m in modules.items()}
+    record = apply_(method, model, example=member.example(), **_supply(method, member))
+    frozen = {name for graft in record.grafts for name in graft.freezes}
+    grafted = {graft.module for graft in record.grafts}
+    resting = [n for n in modules for path in grafted if frozen and f"{n}.".startswith(f"{path}.")]
+    for name in frozen:
+        before[name][-1] = False
+    after = {n: [id(t), t.dtype, t.device, t.stride(), t.requires_grad] for n, t in _objects(model, live).items()}
     assert before == after, "a parameter was replaced or changed its kind"
-    assert mode == [m.training for m in model.modules()], "training mode changed"
-    assert hooked == hooks(model), "a hook was left behind"
-    same(grads, {n: p.grad for n, p in model.named_parameters() if p.grad is not None}, "gradient changed:")
+    assert all(mode[n] == m.training for n, m in modules.items() if n not in resting), "training mode changed"
+    assert all(hooked[n] == hooks(m)[0] for n, m in modules.items() if n not in grafted), "a hook was left behind"
+    kept = {n: live[n].grad for n in grads if n not in frozen}
+    same({n: grads[n] for n in kept}, {n: g for n, g in kept.items() if g is not None}, "gradient changed:")
 
 
 def check_degenerate_weights_stay_finite(method: Any, member: ZooModel) -> None:
@@ -254,8 +271,31 @@ class _FailsAtTheEnd:
         return replace(planned, edits=(*planned.edits[:-1], last))
 
 
+def _objects(model: Any, named: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return those of the named tensors that are objects in the model, under whatever name."""
+    there = {id(tensor) for tensor in tensors_of(model).values()}
+    return {name: tensor for name, tensor in named.items() if id(tensor) in there}
+
+
 def _supply(method: Any, member: ZooModel) -> dict[str, Any]:
     """Return what a method's card says that it needs, and initial weights where they cannot be drawn."""
     graph = graph_of(member)
     drawn = all(graph.has_law(name) for name in graph.parameters)
-    return {} if drawn and "reference" not in method.card.needs else {"reference": member.build}
+    supply: dict[str, Any] = {} if drawn and "reference" not in method.card.needs else {"reference": member.build}
+    if "data" in method.card.needs:
+        example = member.example()
+        supply["data"] = [example, pytree.tree_map(lambda t: t[: len(t) // 2], example)]
+    if "loss" in method.card.needs:
+        supply["loss"] = partial(_small_outputs, member=member)
+    return supply
+
+
+def _small_outputs(model: Any, batch: Any, member: ZooModel) -> torch.Tensor:
+    """Mean squared outputs; of a state dict too, which is put into a twin of the model."""
+    net, state = (member.build(), dict(model)) if isinstance(model, Mapping) else (model, {})
+    known = [t for t in (model.values() if state else model.parameters()) if t.requires_grad]
+    batch = pytree.tree_map(lambda t: t.to(known[0].dtype) if t.is_floating_point() else t, batch)
+    outputs = pytree.tree_leaves(torch.func.functional_call(net, state, *as_call(batch)))
+    loss = torch.stack([x.square().mean() for x in outputs if torch.is_tensor(x) and x.is_floating_point()]).sum()
+    # A network of zeros may have no finite output (weight_norm divides by them): then nothing has a direction.
+    return loss if bool(torch.isfinite(loss)) else torch.stack([0 * tensor.sum() for tensor in known]).sum()

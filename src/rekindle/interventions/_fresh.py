@@ -1,0 +1,42 @@
+"""Fresh values of a tensor for methods that draw some of it anew: by its own law, or from the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from rekindle.graph import UnitGraph
+from rekindle.observe import Evidence
+
+Draw = Callable[[], Tensor]
+UNKNOWN = "its initialiser is not known; pass reference= (a function that builds the model)"
+
+
+def fresh_values(
+    graph: UnitGraph, evidence: Evidence, name: str, shape: tuple[int, ...], seed: int, key: str
+) -> Draw | None:
+    """Return a function that gives the whole tensor afresh, or None where nobody knows how.
+
+    The function is called when the edit is carried out, so that a plan holds no second copy of the model.
+
+    Args:
+        graph: Knows the laws.
+        evidence: Its reference goes before the law, for parameters.
+        name: The tensor.
+        shape: Its shape.
+        seed: Seed of the draw, together with the name and the method.
+        key: The method.
+    """
+    if evidence.reference is not None and name in graph.parameters:
+        start = evidence.initial(name, shape, key)
+        return lambda: start
+    if not graph.has_law(name):
+        return None
+
+    def draw() -> Tensor:
+        drawn = graph.fresh(name, shape, seed, key)
+        assert drawn is not None
+        return drawn
+
+    return draw
