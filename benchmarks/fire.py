@@ -142,7 +142,9 @@ def _train(model, example, steps: int) -> None:
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     for step in range(steps):
         torch.manual_seed(step)
-        inputs = torch.randint(0, 1000, example.shape) if not example.is_floating_point() else torch.randn(example.shape)
+        inputs = (
+            torch.randint(0, 1000, example.shape) if not example.is_floating_point() else torch.randn(example.shape)
+        )
         outputs = model(inputs).flatten(0, -2)
         loss = torch.nn.functional.cross_entropy(outputs, torch.randint(0, outputs.shape[-1], (len(outputs),)))
         optimizer.zero_grad()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -11,7 +12,7 @@ from torch.optim import Optimizer
 
 from rekindle.core import apply, grafting
 from rekindle.core.edit import Edits
-from rekindle.core.errors import PlanError, PlanWarning
+from rekindle.core.errors import EditError, PlanError, PlanWarning
 from rekindle.core.plan import Plan
 from rekindle.core.record import ChangeRecord
 from rekindle.core.registry import methods
@@ -21,7 +22,7 @@ from rekindle.observe import STALE, Data, Loss, Reference, gather, stale
 
 Target = nn.Module | Mapping[str, Tensor]
 # What `apply_` takes beside method, model and optimizer.
-CONTEXT = ("example", "graph", "data", "loss", "reference", "seed")
+CONTEXT = ("undo", "example", "graph", "data", "loss", "reference", "seed")
 
 
 def plan(
@@ -82,6 +83,7 @@ def apply_(
     loss: Loss | None = None,
     reference: Reference | None = None,
     seed: int = 0,
+    undo: bool = True,
 ) -> ChangeRecord:
     """Treat a model in place, all or nothing, and keep its optimizer in step.
 
@@ -95,6 +97,8 @@ def apply_(
         loss: Function (model, batch) -> scalar; cross entropy if left out and targets are integers.
         reference: Initial weights: a state dict, a model, or a function that builds a fresh model.
         seed: Seed of every random draw, together with the tensor's name.
+        undo: Keep the old values, so that the record can undo the change. False keeps nothing and needs memory for one
+            tensor at a time; everything is then computed twice, once to check and once to write.
 
     Returns:
         What was changed and what was left alone; it prints as a table and can undo the change.
@@ -112,9 +116,14 @@ def apply_(
     """
     graph = _graph(model, example, graph)
     planned = plan(method, model, example=example, graph=graph, data=data, loss=loss, reference=reference, seed=seed)
-    changes = list(apply.compute(planned.edits, planned.tensors, views=planned.views))
+    computed = apply.compute(planned.edits, planned.tensors, views=planned.views)
+    changes = [change if undo else replace(change, new=change.old, stale=None) for change in computed]
     ready = grafting.prepare(planned.grafts, model)
-    log = apply.write(changes, planned.tensors, optimizer, graph.aliases)
+    if undo:
+        log = apply.write(changes, planned.tensors, optimizer, graph.aliases)
+    else:
+        log = []
+        apply.write_one_by_one(planned.edits, planned.tensors, optimizer, graph.aliases)
     grown = grafting.carry_out(ready, model, optimizer, log)
     return ChangeRecord(
         method=planned.method,
@@ -125,7 +134,15 @@ def apply_(
         + _due(graph, changes)
         + tuple(grown.notices),
         grafts=planned.grafts,
-        _undo=lambda force: grafting.undo_all(grown, log, force=force),
+        _undo=(lambda force: grafting.undo_all(grown, log, force=force)) if undo else _no_undo,
+    )
+
+
+def _no_undo(force: bool) -> None:
+    raise EditError(
+        expected="a record that kept the old values",
+        got="one made with undo=False",
+        fix="leave undo=False out when you may want to go back; it costs a copy of every edited tensor",
     )
 
 

@@ -197,3 +197,28 @@ def test_tied_tensors_in_a_state_dict_are_written_under_both_names():
     rk.apply_("shrink_perturb:shrink=0.5", model, graph=graph)
     assert torch.equal(copies["embed.weight"], copies["head.weight"])
     assert torch.equal(copies["embed.weight"], model.embed.weight)
+
+
+@pytest.mark.parametrize("spec", ["fire", "shrink_perturb", "dsd:scope=global", "dirac_reset"])
+def test_without_undo_the_result_is_the_same_and_nothing_is_kept(spec):
+    from rekindle.testing.aged import aged, bits, memory, same
+    from rekindle.testing.zoo import ZOO
+
+    for name in ("weight_norm_mlp", "vit_fused"):
+        one, graph, first = aged(ZOO[name])
+        two, _, second = aged(ZOO[name])
+        kept = rk.apply_(spec, one, first, graph=graph, reference=ZOO[name].build)
+        record = rk.apply_(spec, two, second, graph=graph, reference=ZOO[name].build, undo=False)
+        same(bits(one), bits(two), "differs without undo:")
+        same(memory(one, first), memory(two, second), "moments differ without undo:")
+        assert record.rows == kept.rows
+        with pytest.raises(EditError, match="undo=False"):
+            record.undo()
+
+
+def test_without_undo_a_failure_still_leaves_no_trace():
+    model = nn.Linear(3, 4)
+    before = {n: t.clone() for n, t in model.state_dict().items()}
+    with pytest.raises(EditError):
+        rk.apply_(Plain(Edit("weight", double, "test"), Edit("bias", lambda old: old / 0, "test")), model, undo=False)
+    assert all(torch.equal(before[n], t) for n, t in model.state_dict().items())

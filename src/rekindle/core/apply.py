@@ -38,7 +38,9 @@ def tensors_of(model: nn.Module) -> dict[str, Tensor]:
     return dict(model.named_parameters()) | dict(model.named_buffers())
 
 
-def compute(edits: Sequence[Edit], tensors: Tensors, *, views: Views | None = None) -> Iterator[Change]:
+def compute(
+    edits: Sequence[Edit], tensors: Tensors, *, views: Views | None = None, measured: bool = True
+) -> Iterator[Change]:
     """Compute the changes tensor by tensor, in the order of first mention, without writing anything.
 
     This one function serves a live model, a state dict and a checkpoint read lazily from disk.
@@ -47,6 +49,7 @@ def compute(edits: Sequence[Edit], tensors: Tensors, *, views: Views | None = No
         edits: What to do.
         tensors: Where the old values are.
         views: The matrices that each tensor holds, for the record.
+        measured: Whether rows for the record are made.
 
     Raises:
         EditError: A tensor is missing, not finite before, or a result has the wrong shape or is not finite.
@@ -56,11 +59,11 @@ def compute(edits: Sequence[Edit], tensors: Tensors, *, views: Views | None = No
         by_tensor.setdefault(edit.tensor, []).append(edit)
     for name, group in by_tensor.items():
         with torch.no_grad():
-            change = _compute_one(name, group, tensors, (views or {}).get(name, ()))
+            change = _compute_one(name, group, tensors, (views or {}).get(name, ()) if measured else None)
         yield change
 
 
-def _compute_one(name: str, edits: Sequence[Edit], tensors: Tensors, views: Sequence[MatrixView]) -> Change:
+def _compute_one(name: str, edits: Sequence[Edit], tensors: Tensors, views: Sequence[MatrixView] | None) -> Change:
     old = _fetch(name, tensors)
     work = _wide(old)
     stale = None
@@ -70,7 +73,8 @@ def _compute_one(name: str, edits: Sequence[Edit], tensors: Tensors, views: Sequ
         others = [_wide(_fetch(other, tensors)) for other in edit.reads]
         new_part = edit.op(part, *others)
         _check(edit, part, new_part)
-        rows.append(measure(edit, part, new_part, views))
+        if views is not None:
+            rows.append(measure(edit, part, new_part, views))
         if edit.clear_moments:
             mask = edit.reach(work, *others)
             stale = mask if stale is None else stale | mask
@@ -169,6 +173,20 @@ def _write_one(
     if optimizer is not None and change.stale is not None:
         for moment in moments(optimizer, target):
             _put(moment, moment.masked_fill(change.stale, 0), log)
+
+
+def write_one_by_one(
+    edits: Sequence[Edit], tensors: Tensors, optimizer: Optimizer | None, aliases: Mapping[str, Sequence[str]]
+) -> None:
+    """Compute again and write tensor by tensor, keeping nothing: for edits that were computed and checked before.
+
+    Tensors that read each other are computed before any of them is written; the rest never needs more than one at once.
+    """
+    together = {name for edit in edits if edit.reads for name in (edit.tensor, *edit.reads)}
+    linked = [edit for edit in edits if edit.tensor in together]
+    write(list(compute(linked, tensors, measured=False)), tensors, optimizer, aliases)
+    for change in compute([edit for edit in edits if edit.tensor not in together], tensors, measured=False):
+        write([change], tensors, optimizer, aliases)
 
 
 def _put(target: Tensor, new: Tensor, log: list[Written]) -> None:

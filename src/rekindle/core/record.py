@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 from rich.table import Table
 from torch import Tensor
 
@@ -14,7 +13,7 @@ from rekindle.core.edit import Edit, Skip
 from rekindle.core.graft import Graft
 from rekindle.core.show import number, render
 from rekindle.core.where import MatrixView, Whole
-from rekindle.kernels.isometry import deviation_from_isometry, squared_frobenius_error
+from rekindle.kernels.isometry import deviation_from_isometry, frobenius_norm, squared_frobenius_error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,8 +43,8 @@ def measure(edit: Edit, before: Tensor, after: Tensor, views: Sequence[MatrixVie
         reason=edit.reason,
         count=before.numel(),
         changed=int((before != after).sum()),
-        norm_before=_norm(before),
-        norm_after=_norm(after),
+        norm_before=frobenius_norm(before),
+        norm_after=frobenius_norm(after),
         sfe=float(squared_frobenius_error(before, after)),
         dfi_before=_dfi(edit, before, views),
         dfi_after=_dfi(edit, after, views),
@@ -60,10 +59,6 @@ def _dfi(edit: Edit, part: Tensor, views: Sequence[MatrixView]) -> float | None:
     if not matrices:
         return None
     return sum(float(deviation_from_isometry(each, scale_free=True).sum()) for each in matrices)
-
-
-def _norm(values: Tensor) -> float:
-    return float(torch.linalg.vector_norm(values.double()))
 
 
 @dataclasses.dataclass(eq=False)

@@ -146,8 +146,8 @@ class Fire:
         if self.heads == "each" and weight.heads:
             split = matrices.reshape(weight.heads, -1, matrices.shape[-1])
         isometry = self._solve(split)
-        isometry = (self._factor(split, isometry, weight, graph) * isometry).reshape(matrices.shape)
-        return torch.lerp(matrices, isometry, self.blend)
+        isometry = isometry.mul_(self._factor(split, isometry, weight, graph)).reshape(matrices.shape)
+        return isometry if self.blend == 1 else torch.lerp(matrices, isometry, self.blend)
 
     def _solve(self, matrices: Tensor) -> Tensor:
         if self.solver == "auto":

@@ -5,10 +5,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+PIECE = 1 << 20  # values that are looked at together, so that sums need no copy of a large tensor
+
 
 def squared_frobenius_error(before: Tensor, after: Tensor) -> Tensor:
-    """Return SFE = |W - W'|_F^2 (FIRE, eq. 1), summed in float64."""
-    return (before.double() - after.double()).square().sum()
+    """Return SFE = |W - W'|_F^2 (FIRE, eq. 1), summed in float64 piece by piece."""
+    pairs = zip(before.reshape(-1).split(PIECE), after.reshape(-1).split(PIECE), strict=True)
+    return sum(((a.double() - b.double()).square().sum() for a, b in pairs), torch.zeros((), dtype=torch.float64))
+
+
+def frobenius_norm(values: Tensor) -> float:
+    """Return |W|_F, summed in float64 piece by piece."""
+    return float(sum(float(piece.double().square().sum()) for piece in values.reshape(-1).split(PIECE)) ** 0.5)
 
 
 def deviation_from_isometry(matrices: Tensor, *, scale_free: bool = False) -> Tensor:
@@ -29,11 +37,11 @@ def deviation_from_isometry(matrices: Tensor, *, scale_free: bool = False) -> Te
         ... )
         (27.0, 0.0)
     """
-    if scale_free:
-        norm = torch.linalg.vector_norm(matrices, dim=(-2, -1), keepdim=True)
-        scale = norm / min(matrices.shape[-2:]) ** 0.5
-        matrices = matrices / torch.where(scale > 0, scale, torch.ones_like(scale))
     wide = matrices.shape[-1] > matrices.shape[-2]
     gram = matrices @ matrices.mT if wide else matrices.mT @ matrices
-    identity = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
-    return (gram - identity).square().sum(dim=(-2, -1))
+    diagonal = gram.diagonal(dim1=-2, dim2=-1)
+    if scale_free:
+        scale = diagonal.mean(dim=-1)[..., None, None]  # mean squared singular value
+        gram.div_(torch.where(scale > 0, scale, torch.ones_like(scale)))
+    diagonal.sub_(1)
+    return torch.linalg.vector_norm(gram, dim=(-2, -1)).square()

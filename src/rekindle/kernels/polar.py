@@ -78,7 +78,7 @@ def _by_eigenvectors(matrix: Tensor, precision: torch.dtype) -> Tensor:
     x, turned = _wide(matrix.to(precision))
     size = float(torch.linalg.vector_norm(x))
     if size == 0:
-        return matrix
+        return torch.zeros_like(matrix)
     x = x / size
     values, vectors = torch.linalg.eigh(x @ x.mT)
     smallest = (4 * torch.finfo(torch.float32).eps) ** 2 if precision == torch.float64 else 1e-6
@@ -100,10 +100,10 @@ def _newton(x: Tensor, tolerance: float) -> Tensor | None:
         return None
     scale, spread = math.sqrt(smallest / largest), condition
     while True:
-        x = torch.add(inverse.mT / (2 * scale), x, alpha=scale / 2)
+        x = inverse.mT.mul_(1 / (2 * scale)).add_(x, alpha=scale / 2)  # in the inverse's own memory
         spread = (math.sqrt(spread) + 1 / math.sqrt(spread)) / 2  # singular values now lie in [1, spread]
         if spread < 1.3:
-            return _cubic_steps(x * (2 / (1 + spread)), 2 / (1 + spread), tolerance)
+            return _cubic_steps(x.mul_(2 / (1 + spread)), 2 / (1 + spread), tolerance)
         inverse, scale = torch.linalg.inv_ex(x)[0], 1 / math.sqrt(spread)
 
 
@@ -187,6 +187,8 @@ def _cubic_finish(x: Tensor, low: float, high: float, tolerance: float) -> Tenso
 def _each(matrices: Tensor, solve: object) -> Tensor:
     """Solve matrix by matrix into one new tensor."""
     flat = matrices.reshape(-1, *matrices.shape[-2:])
+    if len(flat) == 1:
+        return solve(flat[0]).reshape(matrices.shape)  # type: ignore[operator]
     done = torch.empty_like(flat)
     for n in range(len(flat)):
         done[n] = solve(flat[n])  # type: ignore[operator]
@@ -223,7 +225,9 @@ def _deviation(wide_or_tall: Tensor) -> Tensor:
 
 
 def _gram_deviation(gram: Tensor) -> Tensor:
-    n = gram.shape[-1]
-    # |G - I|^2 = |G|^2 - 2 tr G + n, but without the cancellation
-    off = gram - torch.eye(n, dtype=gram.dtype, device=gram.device)
-    return off.square().sum(dim=(-2, -1)) / n
+    """Return |G - I|_F^2 per row; the Gram matrix is put back as it was, which saves a copy."""
+    diagonal = gram.diagonal(dim1=-2, dim2=-1)
+    diagonal.sub_(1)
+    deviation = torch.linalg.vector_norm(gram, dim=(-2, -1)).square() / gram.shape[-1]
+    diagonal.add_(1)
+    return deviation
