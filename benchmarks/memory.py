@@ -1,7 +1,7 @@
 """Extra memory of a treatment, as a multiple of the largest weight: `python benchmarks/memory.py` (about 2 minutes).
 
-Peak resident memory of a fresh process during `rk.apply_(..., undo=False)`, less what model and graph took before. Rows go
-to benchmarks/rows/memory.jsonl.
+Peak resident memory of a fresh process during `rk.apply_(..., undo=False)`, less what model and graph took before. Rows
+go to benchmarks/rows/memory.jsonl.
 """
 
 from __future__ import annotations

@@ -19,6 +19,8 @@ _HOME = {
     "UnitGraph": "rekindle.graph",
     "plan": "rekindle.treat",
     "apply_": "rekindle.treat",
+    "recalibrate_": "rekindle.recalibrate",
+    "restore_": "rekindle.core.restore",
     "method": "rekindle.core.registry",
     "list_methods": "rekindle.core.registry",
     "ChangeRecord": "rekindle.core.record",
@@ -35,11 +37,25 @@ if TYPE_CHECKING:
     from rekindle.core.record import ChangeRecord as ChangeRecord
     from rekindle.core.registry import list_methods as list_methods
     from rekindle.core.registry import method as method
+    from rekindle.core.restore import restore_ as restore_
     from rekindle.graph import UnitGraph as UnitGraph
     from rekindle.graph import trace as trace
+    from rekindle.interventions.dash import dash_ as dash_
+    from rekindle.interventions.dirac_reset import dirac_reset_ as dirac_reset_
+    from rekindle.interventions.doubly_sparse import doubly_sparse_ as doubly_sparse_
+    from rekindle.interventions.dsd import dsd_ as dsd_
     from rekindle.interventions.fire import fire_ as fire_
     from rekindle.interventions.full_reset import full_reset_ as full_reset_
+    from rekindle.interventions.head_reset import head_reset_ as head_reset_
+    from rekindle.interventions.layerwise import layerwise_ as layerwise_
+    from rekindle.interventions.mono_sparse import mono_sparse_ as mono_sparse_
+    from rekindle.interventions.mutually_frozen import mutually_frozen_ as mutually_frozen_
+    from rekindle.interventions.plasticity_injection import plasticity_injection_ as plasticity_injection_
+    from rekindle.interventions.rescale import rescale_ as rescale_
     from rekindle.interventions.shrink_perturb import shrink_perturb_ as shrink_perturb_
+    from rekindle.interventions.wels import wels_ as wels_
+    from rekindle.interventions.welsr import welsr_ as welsr_
+    from rekindle.recalibrate import recalibrate_ as recalibrate_
     from rekindle.treat import apply_ as apply_
     from rekindle.treat import plan as plan
 

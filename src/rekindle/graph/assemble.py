@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from rekindle.core.where import UnitIndex
+from rekindle.graph.homogeneity import homogeneity, rule
+from rekindle.graph.homogeneity.walk import Curve
 from rekindle.graph.initialisers import Law
 from rekindle.graph.ledger import Ledger, Site, UseKind, WeightUse
 from rekindle.graph.unit_graph import Group, GroupKind, Slot, UnitGraph, owner_of
@@ -56,6 +58,8 @@ def assemble(
     groups, group_of = _groups(ledger, apart, ports, units, families)
     through = _through(ledger, root, group_of)
     groups = [replace(g, through=tuple(groups[n].name for n in sorted(through[i]))) for i, g in enumerate(groups)]
+    sizes, curves = homogeneity(ledger, groups, rule)
+    groups = _curved(groups, curves, root, group_of)
     weights = _weights(ledger, root, apart, parameters, {r for r, unit in units.items() if "output" in unit.flags})
     covered = {slot.tensor for g in groups for slot in (*g.incoming, *g.norms, *g.outgoing)}
     neutral = {slot.tensor: Constant(slot.neutral) for g in groups for slot in g.norms if slot.neutral is not None}
@@ -72,7 +76,18 @@ def assemble(
         laws={**neutral, **laws},
         gains=gains,
         parameters=parameters,
+        sizes=sizes,
     )
+
+
+def _curved(groups: list[Group], curves: list[Curve], root: np.ndarray, group_of: Mapping[int, int]) -> list[Group]:
+    """Say of each group what is not homogeneous on its way."""
+    found: dict[int, dict[str, None]] = defaultdict(dict)
+    for labels, site in curves:
+        for r in np.unique(root[labels.numpy()]).tolist():
+            if r in group_of:
+                found[group_of[r]].setdefault(site)
+    return [replace(group, curved=tuple(found[n])) for n, group in enumerate(groups)]
 
 
 def _units(ledger: Ledger, root: np.ndarray) -> tuple[list[Port], dict[int, Unit]]:

@@ -6,7 +6,7 @@ import bisect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -91,6 +91,9 @@ class Ledger:
     not_understood: dict[str, None] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)  # parameter -> why it has no slot
     gains: dict[str, tuple[str, int]] = field(default_factory=dict)  # weight_norm: direction -> (gain, dim)
+    tape: list[tuple[Any, Any]] = field(default_factory=list)  # every handled call and its result, for `homogeneity`
+    gaps: list[Value] = field(default_factory=list)  # operands of what is not understood
+    results: list[Value] = field(default_factory=list)  # what leaves the model
     total: int = 0
     _known: dict[tuple[str, tuple[int, ...], tuple[int, ...], int], Axis] = field(default_factory=dict)
 
@@ -127,6 +130,7 @@ class Ledger:
 
     def output(self, value: Value) -> None:
         """Write down that a value leaves the model: its own units, and what has leaked into it."""
+        self.results.append(value)
         self.outputs.append(distinct(*value.fields))
         self.seeps.append(value.leaks)
         self.no_axis(value, "leaves the model as it is, without a unit axis")
@@ -144,6 +148,7 @@ class Ledger:
         """Write down an operation that is not understood, and what it touches; the result is opaque."""
         why = str(site)
         self.not_understood.setdefault(why)
+        self.gaps += operands
         for value in operands:
             if value.data:
                 self.opaque_labels.append((distinct(*value.fields, value.leaks), why))

@@ -56,6 +56,8 @@ class Group:
         outgoing: Weights that read the units.
         through: Names of groups that the units also pass into without a weight (a normalisation over both, a gate).
         leaves: Whether the units reach the model's output directly.
+        curved: Where the units pass something that is not positively homogeneous of degree one ("module: operation"):
+            a gelu, a softmax, a product of two activations, a constant that is added. Empty: nothing of the kind.
     """
 
     name: str
@@ -66,6 +68,35 @@ class Group:
     outgoing: tuple[Slot, ...]
     through: tuple[str, ...] = ()
     leaves: bool = False
+    curved: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Elements of a tensor that are only ever multiplied together.
+
+    Args:
+        variable: Number of the logarithm of their factor.
+        mask: Which elements, broadcastable to the tensor; None for all of it.
+    """
+
+    variable: int
+    mask: Tensor | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Sizes:
+    """How the sizes of tensors hang together, if the function is only to be scaled by one constant.
+
+    Args:
+        blocks: For each parameter and running statistic that the forward pass uses, its blocks.
+        equations: Sums of variables (number to coefficient) that are zero.
+        output: The sum of variables that is the logarithm of the model's constant.
+    """
+
+    blocks: Mapping[str, tuple[Block, ...]] = field(default_factory=dict)
+    equations: tuple[Mapping[int, float], ...] = ()
+    output: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +113,7 @@ class UnitGraph:
         gains: For each gain of weight_norm its direction and dimension.
         parameters: Shape of each parameter.
         traced: Whether the model was run through (roles and groups are known) or only scanned.
+        sizes: By what tensors may be multiplied so that the function stays in proportion; see `graph.scaling`.
     """
 
     weights: tuple[Weight, ...]
@@ -93,6 +125,7 @@ class UnitGraph:
     gains: Mapping[str, tuple[str, int]]
     parameters: Mapping[str, tuple[int, ...]]
     traced: bool = True
+    sizes: Sizes = field(default_factory=Sizes)
     _by_name: dict[str, Group] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:

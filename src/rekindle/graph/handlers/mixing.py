@@ -36,14 +36,15 @@ def reduce(call: Call) -> Any:
     x: Value = call.args[0]
     if len(call.values) > 1:  # the smaller of two tensors
         return elementwise(call.ledger, call.values, call.shapes, "other", call.site)
-    dims = _dims(call, len(x.shape))
+    dims = reduced_dims(call, len(x.shape))
     keep = bool(call.kwargs.get("keepdim", False)) or any(arg is True for arg in call.args[2:])
     shapes = call.shapes if isinstance(call.shapes, list) else [call.shapes]
     results = [_leak_along(call, x, dims, keep, tuple(shape)) for shape in shapes]
     return results if isinstance(call.shapes, list) else results[0]
 
 
-def _dims(call: Call, ndim: int) -> set[int]:
+def reduced_dims(call: Call, ndim: int) -> set[int]:
+    """Return the dimensions that a reduction is told to reduce."""
     position = 2 if call.op in ("norm", "linalg_vector_norm") else 1
     given = call.arg(position, "dim")
     if isinstance(given, bool) or given is None or (isinstance(given, (list, tuple)) and not given):

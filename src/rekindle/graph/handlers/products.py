@@ -54,19 +54,31 @@ def addmm(call: Call) -> Value:
 
 
 def _matmul(call: Call, a: Value, b: Value) -> Value:
-    batch = LETTERS[: max(len(a.shape), len(b.shape), 2) - 2]
-    la = [*batch[len(batch) - max(len(a.shape) - 2, 0) :], *(["x", "s"] if len(a.shape) > 1 else ["s"])]
-    lb = [*batch[len(batch) - max(len(b.shape) - 2, 0) :], *(["s", "y"] if len(b.shape) > 1 else ["s"])]
-    lo = [*batch, *(["x"] if len(a.shape) > 1 else []), *(["y"] if len(b.shape) > 1 else [])]
+    la, lb, lo = matmul_letters(len(a.shape), len(b.shape))
     return _product(call, a, la, b, lb, call.shapes, lo)
+
+
+def matmul_letters(a: int, b: int) -> tuple[list[str], list[str], list[str]]:
+    """Return the letters of a matrix product of values with so many dimensions, and of its result."""
+    batch = LETTERS[: max(a, b, 2) - 2]
+    la = [*batch[len(batch) - max(a - 2, 0) :], *(["x", "s"] if a > 1 else ["s"])]
+    lb = [*batch[len(batch) - max(b - 2, 0) :], *(["s", "y"] if b > 1 else ["s"])]
+    return la, lb, [*batch, *(["x"] if a > 1 else []), *(["y"] if b > 1 else [])]
 
 
 @handles("einsum")
 def einsum(call: Call) -> Value:
     """Two operands in einsum's notation."""
-    equation, values = call.args[0].replace(" ", ""), list(call.args[1])
+    values = list(call.args[1])
     if len(values) != 2:
         return call.ledger.gap(values, call.site)
+    la, lb, lo = einsum_letters(call)
+    return _product(call, values[0], la, values[1], lb, call.shapes, lo)
+
+
+def einsum_letters(call: Call) -> tuple[list[str], list[str], list[str]]:
+    """Return a letter for each dimension of two operands and of the result."""
+    equation, values = call.args[0].replace(" ", ""), list(call.args[1])
     inputs, _, output = equation.partition("->")
     sides = inputs.split(",")
     if "->" not in equation:
@@ -78,7 +90,7 @@ def einsum(call: Call) -> Value:
     )
     upper = [f"<{n}>" for n in range(dots)]
     la, lb = (_spell(side, upper, len(v.shape)) for side, v in zip(sides, values, strict=True))
-    return _product(call, values[0], la, values[1], lb, call.shapes, _spell(output, upper, len(call.shapes)))
+    return la, lb, _spell(output, upper, len(call.shapes))
 
 
 def _spell(side: str, upper: list[str], ndim: int) -> list[str]:
@@ -259,4 +271,5 @@ def weight_norm(call: Call) -> Any:
         labels = call.ledger.axis(str(gain.param), gain.shape, (dim,))
         call.ledger.tie(labels, _flat(side_labels(call.ledger, direction, [dim])), "composed")
     call.ledger.no_axis(gain, f"scales a weight along an axis without units at {call.site}")
-    return [direction, Value(gain.shape)] if isinstance(call.shapes, list) else direction
+    weight = replace(direction)  # a value of its own: the weight is scaled by the gain, the direction is not
+    return [weight, Value(gain.shape)] if isinstance(call.shapes, list) else weight

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,11 +41,17 @@ HANDLERS: dict[str, Handler] = {}
 
 
 def handles(*ops: str) -> Callable[[Handler], Handler]:
-    """Register a handler for operations."""
+    """Register a handler for operations; what it was called with goes on the ledger's tape."""
 
     def register(handler: Handler) -> Handler:
+        @functools.wraps(handler)
+        def taped(call: Call) -> Any:
+            result = handler(call)
+            call.ledger.tape.append((call, result))
+            return result
+
         for op in ops:
-            HANDLERS[op] = handler
+            HANDLERS[op] = taped
         return handler
 
     return register
