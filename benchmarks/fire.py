@@ -3,9 +3,9 @@
     python benchmarks/fire.py --threads 1        # about 10 minutes; appends rows to benchmarks/rows/fire.jsonl
     python benchmarks/fire.py --threads 2 --networks vit_tiny
 
-Naive loop, `auto` and `exact` take turns in one run on the same float32 weights, and medians are kept. DfI is per row of
-the small side, with the scale divided out; the error is |X - P|_F/|P|_F against a float64 singular value decomposition,
-the worst over one matrix of each shape. "gaussian" weights are the hard case (square ones have tiny singular values);
+Naive loop, `auto` and `exact` take turns in one run on the same float32 weights, and medians are kept. DfI is per row
+of the small side, with the scale divided out; the error is |X - P|_F/|P|_F against a float64 singular value
+decomposition, the worst over one matrix of each shape. "gaussian" weights are the hard case (square ones have tiny singular values);
 "trained" ones have seen some steps of Adam on random data (their number is in the row).
 """
 
