@@ -5,8 +5,8 @@
 
 Naive loop, `auto` and `exact` take turns in one run on the same float32 weights, and medians are kept. DfI is per row
 of the small side, with the scale divided out; the error is |X - P|_F/|P|_F against a float64 singular value
-decomposition, the worst over one matrix of each shape. "gaussian" weights are the hard case (square ones have tiny singular values);
-"trained" ones have seen some steps of Adam on random data (their number is in the row).
+decomposition, the worst over one matrix of each shape. "gaussian" weights are the hard case (square ones have tiny
+singular values); "trained" ones have seen some steps of Adam on random data (their number is in the row).
 """
 
 from __future__ import annotations

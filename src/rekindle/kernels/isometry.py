@@ -32,10 +32,10 @@ def deviation_from_isometry(matrices: Tensor, *, scale_free: bool = False) -> Te
     Example:
         >>> float(deviation_from_isometry(torch.eye(3, 5)))
         0.0
-        >>> float(deviation_from_isometry(2 * torch.eye(3, 5))), float(
-        ...     deviation_from_isometry(2 * torch.eye(3, 5), scale_free=True)
-        ... )
-        (27.0, 0.0)
+        >>> round(float(deviation_from_isometry(2 * torch.eye(3, 5))), 3)
+        27.0
+        >>> float(deviation_from_isometry(2 * torch.eye(3, 5), scale_free=True))
+        0.0
     """
     wide = matrices.shape[-1] > matrices.shape[-2]
     gram = matrices @ matrices.mT if wide else matrices.mT @ matrices
