@@ -66,7 +66,7 @@ def polar(matrices: Tensor, tolerance: float = 1e-4) -> Tensor:
 def _single(matrix: Tensor, tolerance: float) -> Tensor:
     x, turned = _wide(matrix)
     if x.shape[1] >= TALL * x.shape[0]:
-        done = _cubic_steps(_by_eigenvectors(x, x.dtype), 0.97, tolerance)
+        done = _cubic_steps(_by_eigenvectors(x, x.dtype), 0.99, tolerance)
     else:
         done = _newton(x, tolerance) if x.shape[0] >= NEWTON else _rational(x, tolerance)
     if done is None:
@@ -111,27 +111,27 @@ def _rational(x: Tensor, tolerance: float) -> Tensor | None:
     """X <- X (aI + bG)(I + cG)^(-1) with G = X X^T, twice; None if the matrix is zero or nearly singular."""
     gram = x @ x.mT
     scale = 1.1 * math.sqrt(_norm(gram, 2))
-    low = 0.1 / len(x)  # a square Gaussian matrix of size n reaches down to about 1/n
     if not scale > 0:
         return None
-    step, low = _lift(gram / scale**2, low)
-    x = (step / scale) @ x
-    step, low = _lift(x @ x.mT, low)
-    return _cubic_steps(step @ x, low, tolerance)
+    low = 0.1 / len(x)  # a square Gaussian matrix of size n reaches down to about 1/n
+    x, low = _lift(x, gram, scale, low)
+    x, low = _lift(x, x @ x.mT, 1.0, low)
+    middle = 2 / (1 + low)  # [low, 1] becomes an interval around one
+    return _cubic_steps(x.mul_(middle), middle * low, tolerance)
 
 
-def _lift(gram: Tensor, low: float) -> tuple[Tensor, float]:
-    """Return the best such step for singular values in [low, 1] as a factor of X, and how low they reach afterwards."""
+def _lift(x: Tensor, gram: Tensor, scale: float, low: float) -> tuple[Tensor, float]:
+    """Take the best such step of X/scale for singular values in [low, 1]; return also how low they reach afterwards."""
     d = (4 * (1 - low**2) / low**4) ** (1 / 3)
     root = math.sqrt(1 + d)
     a = root + 0.5 * math.sqrt(8 - 4 * d + 8 * (2 - low**2) / (low**2 * root))
     b = (a - 1) ** 2 / 4
     c = a + b - 1
-    shifted = c * gram
+    shifted = gram.mul_(c / scale**2)
     shifted.diagonal().add_(1)
-    step = (a - b / c) * torch.cholesky_inverse(torch.linalg.cholesky_ex(shifted)[0])
-    step.diagonal().add_(b / c)
-    return step, min(1.0, low * (a + b * low**2) / (1 + c * low**2))
+    solved = torch.cholesky_solve(x, torch.linalg.cholesky_ex(shifted)[0])
+    lifted = solved.mul_((a - b / c) / scale).add_(x, alpha=b / (c * scale))
+    return lifted, min(1.0, low * (a + b * low**2) / (1 + c * low**2))
 
 
 def _cubic(low: float, high: float) -> tuple[float, float, float]:
@@ -146,7 +146,7 @@ def _cubic_steps(x: Tensor, low: float, tolerance: float) -> Tensor | None:
     """Step until the tolerance is reached; None if some singular value was not in [low, 2 - low]."""
     for _ in range(8):
         gram = x @ x.mT
-        if 1 - low < 0.06 and _per_row(gram) <= tolerance:
+        if 1 - low < 0.02 and _per_row(gram) <= tolerance:
             return x
         a, b, low = _cubic(low, 2 - low)
         x = torch.addmm(x, gram, x, beta=a, alpha=b)
