@@ -1,7 +1,5 @@
 """What tracing leaves as it was, what it refuses, and what it says."""
 
-import time
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -143,11 +141,8 @@ def test_parameters_that_have_no_slot_are_listed_with_the_reason():
     assert "without a unit axis" in uncovered["input_scale"]
 
 
-def test_resnet50_takes_seconds():
-    model, example = rk.models.ResNet50(), torch.zeros(1, 3, 224, 224)
-    start = time.perf_counter()
-    graph = rk.trace(model, example)
-    assert time.perf_counter() - start < 60  # about 3 s; a guard against minutes, not a benchmark
+def test_resnet50_at_full_size():
+    graph = rk.trace(rk.models.ResNet50(), torch.zeros(1, 3, 224, 224))  # its cost: benchmarks/trace.py
     assert len(graph.groups) == 1 + 4 + 2 * 16 + 1
 
 

@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from tests.graph.test_scaling import other
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 from torch.utils import _pytree as pytree
@@ -37,18 +38,6 @@ def run(model, example):
     with torch.no_grad():
         leaves = pytree.tree_leaves(model(*args, **kwargs))
     return torch.cat([x.reshape(-1) for x in leaves if isinstance(x, Tensor) and x.is_floating_point()])
-
-
-def other(example, seed):
-    draw = torch.Generator().manual_seed(seed)
-    return pytree.tree_map(
-        lambda x: (
-            torch.randn(x.shape, generator=draw)
-            if x.is_floating_point()
-            else x.flatten()[torch.randperm(x.numel(), generator=draw)].reshape(x.shape)
-        ),
-        example,
-    )
 
 
 def deviation(member):
