@@ -3,7 +3,8 @@
     python benchmarks/fire.py --threads 1        # about 10 minutes; appends rows to benchmarks/rows/fire.jsonl
     python benchmarks/fire.py --threads 2 --networks vit_tiny
 
-Naive loop, `auto` and `exact` take turns in one run on the same float32 weights, and medians are kept. DfI is per row
+Naive loop, `auto` and `exact` take turns in one run on the same float32 weights, from the model's tensors to new ones,
+and medians are kept. DfI is per row
 of the small side, with the scale divided out; the error is |X - P|_F/|P|_F against a float64 singular value
 decomposition, the worst over one matrix of each shape. "gaussian" weights are the hard case (square ones have tiny
 singular values); "trained" ones have seen some steps of Adam on random data (their number is in the row).
@@ -48,23 +49,21 @@ def measure(network: str, kind: str, threads: int, repeats: int) -> dict[str, ob
 
     from rekindle.kernels.polar import polar, polar_exact
 
-    matrices, steps = NETWORKS[network](kind)
-    ways: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-        "naive": naive,
-        "auto": lambda batch: polar(batch, 1e-4),
-        "exact": polar_exact,
+    model, graph, chosen, steps = NETWORKS[network](kind)
+    tensors = dict(model.named_parameters())
+    ways = {
+        "naive": lambda: naive_way(chosen, tensors),
+        "auto": our_way("fire:attention=all", model, graph, chosen),
+        "exact": our_way("fire:attention=all,solver=exact", model, graph, chosen),
     }
     times: dict[str, list[float]] = {name: [] for name in ways}
-    for name, way in ways.items():
-        way(matrices[-1][:1])  # warm up
-        del name
     for _ in range(repeats):
         for name, way in ways.items():
             start = time.perf_counter()
-            for batch in matrices:
-                way(batch)
+            way()
             times[name].append(time.perf_counter() - start)
     medians = {name: statistics.median(values) for name, values in times.items()}
+    matrices = [weight.view.read(tensors[weight.tensor].detach()) for weight in chosen]
     row: dict[str, object] = {
         "network": network,
         "weights": kind if kind == "gaussian" else f"{steps} Adam steps",
@@ -75,12 +74,35 @@ def measure(network: str, kind: str, threads: int, repeats: int) -> dict[str, ob
         "auto_over_naive_speed": round(medians["naive"] / medians["auto"], 2),
         "exact_over_naive_time": round(medians["exact"] / medians["naive"], 2),
     }
-    for name, way in ways.items():
-        dfi, error = quality(matrices, way)
+    for name, solve in {"naive": naive, "auto": lambda batch: polar(batch, 1e-4), "exact": polar_exact}.items():
+        dfi, error = quality(matrices, solve)
         row[f"{name}_dfi_per_row"] = float(f"{dfi:.2g}")
         row[f"{name}_error"] = float(f"{error:.2g}")
     row["torch"] = torch.__version__
     return row
+
+
+def naive_way(chosen, tensors) -> None:
+    """Compute new tensors for all weights: read the slices, loop, put them back together."""
+    for weight in chosen:
+        old = tensors[weight.tensor].detach()
+        weight.view.write(old, naive(weight.view.read(old)))
+
+
+def our_way(spec: str, model, graph, chosen) -> Callable[[], None]:
+    """Return the computation of new tensors behind `rk.apply_`, with all its checks, without the record's numbers."""
+    import rekindle as rk
+    from rekindle.core.apply import compute
+
+    names = {weight.tensor for weight in chosen}
+    plan = rk.plan(spec, model, graph=graph)
+    edits = [edit for edit in plan.edits if edit.tensor in names]
+
+    def run() -> None:
+        for _ in compute(edits, plan.tensors, measured=False):
+            pass
+
+    return run
 
 
 def naive(batch):
@@ -117,8 +139,8 @@ def quality(matrices, way) -> tuple[float, float]:
     return worst_dfi, worst_error
 
 
-def _batches(model, example, kind: str, roles: tuple[str, ...], steps: int):
-    """Return the matrices [batch, out, in] of the weights with these roles, Gaussian or after some training."""
+def _prepared(model, example, kind: str, roles: tuple[str, ...], steps: int):
+    """Return model, graph, the weights with these roles, and the steps of training if they are not Gaussian."""
     import torch
 
     import rekindle as rk
@@ -126,14 +148,11 @@ def _batches(model, example, kind: str, roles: tuple[str, ...], steps: int):
     if kind == "trained":
         _train(model, example, steps)
     graph = rk.trace(model, example)
-    tensors = dict(model.named_parameters())
+    chosen = [weight for weight in graph.weights if weight.role in roles]
     noise = torch.Generator().manual_seed(0)
-    found = []
-    for weight in graph.weights:
-        if weight.role in roles:
-            batch = weight.view.read(tensors[weight.tensor].detach()).contiguous()
-            found.append(torch.randn(batch.shape, generator=noise) if kind == "gaussian" else batch)
-    return found, steps
+    for weight in chosen if kind == "gaussian" else ():
+        model.get_parameter(weight.tensor).data.normal_(generator=noise)
+    return model, graph, chosen, steps
 
 
 def _train(model, example, steps: int) -> None:
@@ -161,7 +180,7 @@ def resnet18(kind: str):
 
     import rekindle as rk
 
-    return _batches(rk.models.ResNet18(), torch.zeros(16, 3, 32, 32), kind, EVERY, 40)
+    return _prepared(rk.models.ResNet18(), torch.zeros(16, 3, 32, 32), kind, EVERY, 40)
 
 
 def vgg16(kind: str):
@@ -171,7 +190,7 @@ def vgg16(kind: str):
     import rekindle as rk
 
     model = rk.models.VGG16(200, image_size=64, hidden=4096)
-    return _batches(model, torch.zeros(8, 3, 64, 64), kind, EVERY, 10)
+    return _prepared(model, torch.zeros(8, 3, 64, 64), kind, EVERY, 10)
 
 
 def vit_tiny(kind: str):
@@ -181,7 +200,7 @@ def vit_tiny(kind: str):
     import rekindle as rk
 
     model = rk.models.vit_tiny()
-    return _batches(model, torch.zeros(16, 3, 32, 32), kind, ("q", "k"), 40)
+    return _prepared(model, torch.zeros(16, 3, 32, 32), kind, ("q", "k"), 40)
 
 
 def gpt2(kind: str):
@@ -190,7 +209,7 @@ def gpt2(kind: str):
 
     import rekindle as rk
 
-    return _batches(rk.models.GPT(), torch.zeros(1, 32, dtype=torch.long), kind, ("q", "k", "v", "o", "hidden"), 10)
+    return _prepared(rk.models.GPT(), torch.zeros(1, 32, dtype=torch.long), kind, ("q", "k", "v", "o", "hidden"), 10)
 
 
 NETWORKS = {"resnet18": resnet18, "vgg16": vgg16, "vit_tiny": vit_tiny, "gpt2": gpt2}

@@ -117,7 +117,7 @@ def apply_(
     graph = _graph(model, example, graph)
     planned = plan(method, model, example=example, graph=graph, data=data, loss=loss, reference=reference, seed=seed)
     computed = apply.compute(planned.edits, planned.tensors, views=planned.views)
-    changes = [change if undo else replace(change, new=change.old, stale=None) for change in computed]
+    changes = list(computed if undo else map(_without_values, computed))
     ready = grafting.prepare(planned.grafts, model)
     if undo:
         log = apply.write(changes, planned.tensors, optimizer, graph.aliases)
@@ -136,6 +136,10 @@ def apply_(
         grafts=planned.grafts,
         _undo=(lambda force: grafting.undo_all(grown, log, force=force)) if undo else _no_undo,
     )
+
+
+def _without_values(change: apply.Change) -> apply.Change:
+    return replace(change, new=change.old, stale=None)
 
 
 def _no_undo(force: bool) -> None:

@@ -6,9 +6,10 @@ from torch import nn
 
 import rekindle as rk
 from rekindle.core import apply
+from rekindle.core.apply import compute
 from rekindle.core.edit import Edit
 from rekindle.core.errors import EditError
-from rekindle.core.where import UnitIndex
+from rekindle.core.where import MatrixView, UnitIndex
 
 
 class Plain:
@@ -222,3 +223,19 @@ def test_without_undo_a_failure_still_leaves_no_trace():
     with pytest.raises(EditError):
         rk.apply_(Plain(Edit("weight", double, "test"), Edit("bias", lambda old: old / 0, "test")), model, undo=False)
     assert all(torch.equal(before[n], t) for n, t in model.state_dict().items())
+
+
+def test_edits_with_one_solver_go_through_it_together():
+    seen = []
+
+    def double(matrices):
+        seen.append(len(matrices))
+        return 2 * matrices
+
+    view = MatrixView((3, 3), out=(0,), in_=(1,))
+    tensors = {name: torch.full((3, 3), float(n)) for n, name in enumerate("abcd")}
+    edits = [Edit(name, lambda part, solved: solved + part, "test", view, solve=double) for name in "abd"]
+    edits += [Edit("c", lambda part: part - 1, "test", view)]
+    found = {change.tensor: float(change.new[0, 0]) for change in compute(edits, tensors)}
+    assert found == {"a": 0.0, "b": 3.0, "c": 1.0, "d": 9.0}
+    assert seen == [3]

@@ -141,3 +141,21 @@ def test_the_way_of_other_devices_gives_the_same(monkeypatch):
         x = polar(w, 1e-4)
         assert float(deviation_from_isometry(x.double()).max()) / min(shape[1:]) <= 1.01e-4
         assert float((x - polar_exact(w)).norm() / x.norm()) < 1e-2
+
+
+@pytest.mark.parametrize("shape", [(30, 192, 192), (7, 128, 100), (3, 700, 600)])
+def test_a_batch_gives_what_each_matrix_gives_alone(shape):
+    matrices = torch.randn(shape, generator=torch.Generator().manual_seed(3))
+    matrices[1] = 0
+    together = polar(matrices, 1e-8)
+    for one, found in zip(matrices, together, strict=True):
+        torch.testing.assert_close(found, polar_exact(one[None])[0], atol=2e-3, rtol=0)
+
+
+def test_large_matrices_in_pieces_agree_with_the_exact_factor():
+    matrix = torch.randn(2100, 2100, generator=torch.Generator().manual_seed(4))
+    found = polar(matrix[None], 1e-6)[0]
+    assert float((found @ found.T - torch.eye(2100)).norm() ** 2) / 2100 < 1e-6
+    symmetric = found.T @ matrix  # W = P H with H symmetric and positive: what makes P the polar factor
+    assert float((symmetric - symmetric.T).norm() / symmetric.norm()) < 1e-2
+    assert float(torch.linalg.eigvalsh((symmetric + symmetric.T) / 2).min()) > -1e-2

@@ -6,8 +6,10 @@ model and optimizer as they were.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +22,9 @@ from rekindle.core.where import MatrixView
 
 Tensors = Mapping[str, Tensor]
 Views = Mapping[str, Sequence[MatrixView]]
+
+SMALL = 1 << 18  # tensors up to this many values may share a batch, larger ones go alone
+AT_ONCE = 1 << 20  # values in such a batch
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,13 +62,58 @@ def compute(
     by_tensor: dict[str, list[Edit]] = {}
     for edit in edits:
         by_tensor.setdefault(edit.tensor, []).append(edit)
-    for name, group in by_tensor.items():
-        with torch.no_grad():
-            change = _compute_one(name, group, tensors, (views or {}).get(name, ()) if measured else None)
-        yield change
+
+    for names in _sets(by_tensor, tensors):
+        solved = _solve_together([by_tensor[name][0] for name in names], tensors)
+        for name in names:
+            yield _compute_one(
+                name, by_tensor[name], tensors, solved, (views or {}).get(name, ()) if measured else None
+            )
 
 
-def _compute_one(name: str, edits: Sequence[Edit], tensors: Tensors, views: Sequence[MatrixView] | None) -> Change:
+@torch.no_grad()
+def _solve_together(firsts: Sequence[Edit], tensors: Tensors) -> dict[Edit, Tensor]:
+    """Return the solutions of edits on different tensors that have the same solver and equal matrices, as one batch."""
+    alike: dict[Any, list[tuple[Edit, Tensor]]] = {}
+    for edit in firsts:
+        if edit.solve is not None:
+            part = edit.where.read(_wide(_fetch(edit.tensor, tensors)))
+            alike.setdefault((edit.solve, part.shape[1:], part.dtype, part.device), []).append((edit, part))
+    solved: dict[Edit, Tensor] = {}
+    for (solve, *_), found in alike.items():
+        if len(found) > 1:
+            batch = solve(torch.cat([part for _, part in found]))
+            solved |= zip((edit for edit, _ in found), batch.split([len(part) for _, part in found]), strict=True)
+    return solved
+
+
+def _sets(names: Iterable[str], tensors: Tensors) -> Iterator[list[str]]:
+    """Split names, in order, into sets of small tensors and single large ones."""
+    waiting: list[str] = []
+    size = 0
+    for name in names:
+        count = _count(name, tensors)
+        if waiting and size + count > AT_ONCE:
+            yield waiting
+            waiting, size = [], 0
+        waiting.append(name)
+        size += count if count <= SMALL else AT_ONCE
+    if waiting:
+        yield waiting
+
+
+def _count(name: str, tensors: Tensors) -> int:
+    return tensors[name].numel() if name in tensors else 0
+
+
+@torch.no_grad()
+def _compute_one(
+    name: str,
+    edits: Sequence[Edit],
+    tensors: Tensors,
+    solved: Mapping[Edit, Tensor],
+    views: Sequence[MatrixView] | None,
+) -> Change:
     old = _fetch(name, tensors)
     work = _wide(old)
     stale = None
@@ -71,7 +121,7 @@ def _compute_one(name: str, edits: Sequence[Edit], tensors: Tensors, views: Sequ
     for edit in edits:
         part = edit.where.read(work)
         others = [_wide(_fetch(other, tensors)) for other in edit.reads]
-        new_part = edit.op(part, *others)
+        new_part = edit.op(part, *others) if edit.solve is None else edit.finished(part, solved.get(edit), *others)
         _check(edit, part, new_part)
         if views is not None:
             rows.append(measure(edit, part, new_part, views))
@@ -80,7 +130,7 @@ def _compute_one(name: str, edits: Sequence[Edit], tensors: Tensors, views: Sequ
             stale = mask if stale is None else stale | mask
         work = edit.where.write(work, new_part.to(work.dtype))
     new = work.to(old.dtype)
-    if new.is_floating_point() and not bool(torch.isfinite(new).all()):
+    if new.is_floating_point() and not finite(new):
         raise EditError(
             expected=f"a new value of {name} that {old.dtype} can hold",
             got=f"values up to {float(work.abs().max()):.3g}",
@@ -102,7 +152,7 @@ def _fetch(name: str, tensors: Tensors) -> Tensor:
             fix="plan on the model that you edit: trace it again if it was rebuilt or renamed",
         )
     tensor = tensors[name]
-    if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+    if tensor.is_floating_point() and not finite(tensor):
         bad = int((~torch.isfinite(tensor)).sum())
         raise EditError(
             expected=f"finite values in {name}",
@@ -112,6 +162,11 @@ def _fetch(name: str, tensors: Tensors) -> Tensor:
     return tensor
 
 
+def finite(tensor: Tensor) -> bool:
+    """Return whether all values are finite, without a copy of the tensor; the extremes of a NaN are NaN."""
+    return not tensor.numel() or all(math.isfinite(float(extreme)) for extreme in tensor.aminmax())
+
+
 def _check(edit: Edit, old: Tensor, new: Tensor) -> None:
     if new.shape != old.shape:
         raise EditError(
@@ -119,7 +174,7 @@ def _check(edit: Edit, old: Tensor, new: Tensor) -> None:
             got=f"shape {tuple(new.shape)}",
             fix="this is a mistake in the method, or a reference of another architecture; nothing was changed",
         )
-    if new.is_floating_point() and not bool(torch.isfinite(new).all()):
+    if new.is_floating_point() and not finite(new):
         raise EditError(
             expected=f"finite new values for {edit.tensor} ({edit.reason})",
             got=f"{int((~torch.isfinite(new)).sum())} NaN or infinite",
@@ -163,7 +218,7 @@ def _write_one(
     tensors: Tensors,
     optimizer: Optimizer | None,
     aliases: Mapping[str, Sequence[str]],
-    log: list[Written],
+    log: list[Written] | None,
 ) -> None:
     target = tensors[change.tensor]
     _put(target, change.new, log)
@@ -186,12 +241,13 @@ def write_one_by_one(
     linked = [edit for edit in edits if edit.tensor in together]
     write(list(compute(linked, tensors, measured=False)), tensors, optimizer, aliases)
     for change in compute([edit for edit in edits if edit.tensor not in together], tensors, measured=False):
-        write([change], tensors, optimizer, aliases)
+        _write_one(change, tensors, optimizer, aliases, None)
+        del change  # before the next one is computed
 
 
-def _put(target: Tensor, new: Tensor, log: list[Written]) -> None:
-    before = target.detach().clone()
-    log.append(Written(target, before, target._version + 1))
+def _put(target: Tensor, new: Tensor, log: list[Written] | None) -> None:
+    if log is not None:
+        log.append(Written(target, target.detach().clone(), target._version + 1))
     target.copy_(new)
 
 

@@ -26,6 +26,9 @@ class Edit:
         clear_moments: Whether the optimizer's memory of these elements is stale afterwards.
         touched: Where only some elements of the part are meant, and which ones depends on their values: function of
             what `op` is given to a boolean mask of the part. Elements outside keep their bits and their moments.
+        solve: The costly half of the operation, if it can be shared: a function of matrices [batch, out, in], each by
+            itself. Parts of several tensors with equal solver and shape go through it as one batch, and `op` is given
+            its part and then the solution.
     """
 
     tensor: str
@@ -35,6 +38,11 @@ class Edit:
     reads: tuple[str, ...] = ()
     clear_moments: bool = True
     touched: Callable[..., Tensor] | None = None
+    solve: Callable[[Tensor], Tensor] | None = None
+
+    def finished(self, part: Tensor, solution: Tensor | None, *others: Tensor) -> Tensor:
+        """Return the new part, with a solution that was found in a batch or now."""
+        return self.op(part, self.solve(part) if solution is None else solution, *others)  # type: ignore[misc]
 
     def reach(self, tensor: Tensor, *others: Tensor) -> Tensor:
         """Return a boolean tensor of the tensor's shape, true at the elements that this edit is about.

@@ -13,7 +13,7 @@ from rekindle.core.edit import Edit, Skip
 from rekindle.core.graft import Graft
 from rekindle.core.show import number, render
 from rekindle.core.where import MatrixView, Whole
-from rekindle.kernels.isometry import deviation_from_isometry, frobenius_norm, squared_frobenius_error
+from rekindle.kernels.isometry import count_changed, deviation_from_isometry, frobenius_norm, squared_frobenius_error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +42,7 @@ def measure(edit: Edit, before: Tensor, after: Tensor, views: Sequence[MatrixVie
         tensor=edit.tensor,
         reason=edit.reason,
         count=before.numel(),
-        changed=int((before != after).sum()),
+        changed=count_changed(before, after),
         norm_before=frobenius_norm(before),
         norm_after=frobenius_norm(after),
         sfe=float(squared_frobenius_error(before, after)),

@@ -135,6 +135,8 @@ class MatrixView:
 
     def mask(self, tensor: Tensor) -> Tensor:
         """Return a boolean tensor of the tensor's shape, true in these matrices."""
+        if self.rows is None and self.columns is None:
+            return torch.ones(tensor.shape, dtype=torch.bool, device=tensor.device)
         inside = torch.zeros(tensor.shape, dtype=torch.bool, device=tensor.device)
         return self.write(inside, torch.ones_like(self.read(inside)))
 

@@ -76,17 +76,26 @@ class Weight:
         """Number of values that one output sums up."""
         return self.in_ * self.kernel
 
-    def edits(self, op: Callable[[Tensor], Tensor], reason: str) -> tuple[Edit, ...]:
-        """Return the edits that replace the matrices by `op` of them, through weight_norm where it is used."""
+    def edits(
+        self, op: Callable[..., Tensor], reason: str, solve: Callable[[Tensor], Tensor] | None = None
+    ) -> tuple[Edit, ...]:
+        """Return the edits that replace the matrices by `op` of them, through weight_norm where it is used.
+
+        Args:
+            op: From matrices [batch, out, in] (and their solution, if `solve` is given) to new ones.
+            reason: Why.
+            solve: The costly half, which weights may share; see `Edit`.
+        """
         if self.gain is None:
-            return (Edit(self.tensor, op, reason, self.view),)
+            return (Edit(self.tensor, op, reason, self.view, solve=solve),)
         gain, dim = self.gain
 
         def treated(direction: Tensor, scale: Tensor) -> Tensor:
             norm = torch.norm_except_dim(direction, 2, dim)
             unit = direction / torch.where(norm > 0, norm, torch.ones_like(norm))  # no direction: no weight
             old = unit * scale.reshape(norm.shape)
-            return self.view.write(old, op(self.view.read(old)))
+            part = self.view.read(old)
+            return self.view.write(old, op(part) if solve is None else op(part, solve(part)))
 
         def new_direction(direction: Tensor, scale: Tensor) -> Tensor:
             new = treated(direction, scale)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from rekindle.core.card import Card
-from rekindle.core.edit import Edits, Skip
+from rekindle.core.edit import Edit, Edits, Skip
 from rekindle.core.errors import PlanError
 from rekindle.core.names import matches
 from rekindle.core.record import ChangeRecord
@@ -122,7 +122,7 @@ class Fire:
             if reason:
                 skips.append(Skip(weight.name, reason))
             else:
-                edits += Edits(weight.edits(partial(self._treat, weight=weight, graph=graph), "fire"))
+                edits += Edits(self._edits(weight, graph))
         return edits + Edits(skips=tuple(skips))
 
     def _left_alone(self, weight: Weight, graph: UnitGraph, blocks: frozenset[str]) -> str:
@@ -140,13 +140,18 @@ class Fire:
             return "its initialiser is not known, which scale='init' needs"
         return ""
 
-    def _treat(self, matrices: Tensor, weight: Weight, graph: UnitGraph) -> Tensor:
-        """Return the treated matrices [batch, out, in]."""
-        split = matrices
+    def _edits(self, weight: Weight, graph: UnitGraph) -> tuple[Edit, ...]:
         if self.heads == "each" and weight.heads:
-            split = matrices.reshape(weight.heads, -1, matrices.shape[-1])
-        isometry = self._solve(split)
-        isometry = isometry.mul_(self._factor(split, isometry, weight, graph)).reshape(matrices.shape)
+            return weight.edits(partial(self._by_head, weight=weight, graph=graph), "fire")
+        return weight.edits(partial(self._finish, weight=weight, graph=graph), "fire", solve=self._solve)
+
+    def _by_head(self, matrices: Tensor, weight: Weight, graph: UnitGraph) -> Tensor:
+        split = matrices.reshape(weight.heads or 1, -1, matrices.shape[-1])
+        return self._finish(split, self._solve(split), weight, graph).reshape(matrices.shape)
+
+    def _finish(self, matrices: Tensor, isometry: Tensor, weight: Weight, graph: UnitGraph) -> Tensor:
+        """Return the isometry with its scale, or what lies on the way to it."""
+        isometry = isometry.mul_(self._factor(matrices, isometry, weight, graph))
         return isometry if self.blend == 1 else torch.lerp(matrices, isometry, self.blend)
 
     def _solve(self, matrices: Tensor) -> Tensor:

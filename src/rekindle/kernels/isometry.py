@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
-PIECE = 1 << 20  # values that are looked at together, so that sums need no copy of a large tensor
+PIECE = 1 << 17  # values that are looked at together, so that sums need no copy of a large tensor
 
 
 def squared_frobenius_error(before: Tensor, after: Tensor) -> Tensor:
     """Return SFE = |W - W'|_F^2 (FIRE, eq. 1), summed in float64 piece by piece."""
-    pairs = zip(before.reshape(-1).split(PIECE), after.reshape(-1).split(PIECE), strict=True)
+    pairs = zip(_pieces(before), _pieces(after), strict=True)
     return sum(((a.double() - b.double()).square().sum() for a, b in pairs), torch.zeros((), dtype=torch.float64))
+
+
+def count_changed(before: Tensor, after: Tensor) -> int:
+    """Return how many values differ, piece by piece: a sum over booleans makes a copy of eight times their size."""
+    pairs = zip(_pieces(before), _pieces(after), strict=True)
+    return sum(int(torch.count_nonzero(a != b)) for a, b in pairs)
 
 
 def frobenius_norm(values: Tensor) -> float:
     """Return |W|_F, summed in float64 piece by piece."""
-    return float(sum(float(piece.double().square().sum()) for piece in values.reshape(-1).split(PIECE)) ** 0.5)
+    return float(sum(float(piece.double().square().sum()) for piece in _pieces(values)) ** 0.5)
+
+
+def _pieces(values: Tensor) -> Iterator[Tensor]:
+    """Split values, in order; a batch matrix by matrix, since kernel positions are strided and would be copied."""
+    for matrix in values if values.dim() == 3 else (values,):
+        yield from matrix.reshape(-1).split(PIECE)
 
 
 def deviation_from_isometry(matrices: Tensor, *, scale_free: bool = False) -> Tensor:
@@ -37,6 +51,8 @@ def deviation_from_isometry(matrices: Tensor, *, scale_free: bool = False) -> Te
         >>> float(deviation_from_isometry(2 * torch.eye(3, 5), scale_free=True))
         0.0
     """
+    if matrices.dim() == 3 and len(matrices) > 1 and matrices[0].numel() >= PIECE:  # one Gram matrix at a time
+        return torch.cat([deviation_from_isometry(one[None], scale_free=scale_free) for one in matrices])
     wide = matrices.shape[-1] > matrices.shape[-2]
     gram = matrices @ matrices.mT if wide else matrices.mT @ matrices
     diagonal = gram.diagonal(dim1=-2, dim2=-1)

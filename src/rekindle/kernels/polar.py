@@ -8,10 +8,14 @@ unique only on the range of W, and inventing directions would need a random draw
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from rekindle.kernels.parallel import side_by_side
+
+Multiply = Callable[[Tensor], Tensor]
 CUBIC = (1.5, -0.5, 0.0)
 QUINTIC = (2.0, -1.5, 0.5)
 MUON = (3.4445, -4.7750, 2.0315)
@@ -19,6 +23,9 @@ MUON = (3.4445, -4.7750, 2.0315)
 BATCHED = 96  # below this size products of a whole batch are faster than a loop with inverses
 TALL = 1.25  # from this ratio of the sides on, singular values are near each other and the small Gram matrix will do
 NEWTON = 384  # from this size on a general inverse is cheaper than two products and a Cholesky factor
+ALONE = 1024  # above this size a matrix keeps all threads busy by itself
+PIECE = 512  # columns of a large matrix that are worked on at once, to spare memory
+CACHED = 1 << 17  # values in a batch that stays in a processor's cache
 SINGULAR = 1e6  # condition from which on float32 inverses are not trusted
 
 
@@ -58,8 +65,13 @@ def polar(matrices: Tensor, tolerance: float = 1e-4) -> Tensor:
         matrices: Any batch.
         tolerance: Largest |X X^T - I|_F^2 per row of the small side.
     """
-    if matrices.device.type != "cpu" or min(matrices.shape[-2:]) < BATCHED:
+    small, large = sorted(matrices.shape[-2:])
+    if matrices.device.type != "cpu" or small < BATCHED:
         return _batch(matrices, tolerance)
+    if small < NEWTON and large < TALL * small:
+        flat = matrices.reshape(-1, *matrices.shape[-2:]).contiguous()
+        pieces = flat.split(max(1, CACHED // (small * large)))
+        return torch.cat([_rational(piece, tolerance) for piece in pieces]).reshape(matrices.shape)
     return _each(matrices, lambda one: _single(one, tolerance))
 
 
@@ -68,7 +80,7 @@ def _single(matrix: Tensor, tolerance: float) -> Tensor:
     if x.shape[1] >= TALL * x.shape[0]:
         done = _cubic_steps(_by_eigenvectors(x, x.dtype), 0.99, tolerance)
     else:
-        done = _newton(x, tolerance) if x.shape[0] >= NEWTON else _rational(x, tolerance)
+        done = _newton(x, tolerance)
     if done is None:
         return _by_eigenvectors(matrix, torch.float64)
     return done.mT if turned else done
@@ -93,45 +105,69 @@ def _newton(x: Tensor, tolerance: float) -> Tensor | None:
         q, r = torch.linalg.qr(x.mT)
         core = _newton(r.mT, tolerance)
         return None if core is None else core @ q.mT
-    inverse = torch.linalg.inv_ex(x)[0]
-    largest, smallest = _norm(x), _norm(inverse)
+    invert = _Inverse(x)
+    largest, smallest = _norm(x.__matmul__, x.mT.__matmul__, x), _norm(invert.times, invert.times_turned, x)
     condition = 1.2 * largest * smallest
     if not 1 <= condition < SINGULAR:  # nearly singular, or zero, or not finite
         return None
     scale, spread = math.sqrt(smallest / largest), condition
+    x = invert.mean(x.clone(), scale)
+    del invert  # a copy less
     while True:
-        x = inverse.mT.mul_(1 / (2 * scale)).add_(x, alpha=scale / 2)  # in the inverse's own memory
         spread = (math.sqrt(spread) + 1 / math.sqrt(spread)) / 2  # singular values now lie in [1, spread]
         if spread < 1.3:
             return _cubic_steps(x.mul_(2 / (1 + spread)), 2 / (1 + spread), tolerance)
-        inverse, scale = torch.linalg.inv_ex(x)[0], 1 / math.sqrt(spread)
+        x = _Inverse(x).mean(x, 1 / math.sqrt(spread))
 
 
-def _rational(x: Tensor, tolerance: float) -> Tensor | None:
-    """X <- X (aI + bG)(I + cG)^(-1) with G = X X^T, twice; None if the matrix is zero or nearly singular."""
+class _Inverse:
+    """The inverse of the transposed matrix by its LU factors, applied piece by piece: a whole one would be a copy."""
+
+    def __init__(self, x: Tensor) -> None:
+        self.factors, self.pivots, _ = torch.linalg.lu_factor_ex(x.mT)
+
+    def times(self, vectors: Tensor) -> Tensor:
+        return torch.linalg.lu_solve(self.factors, self.pivots, vectors)
+
+    def times_turned(self, vectors: Tensor) -> Tensor:
+        return torch.linalg.lu_solve(self.factors, self.pivots, vectors, adjoint=True)
+
+    def mean(self, x: Tensor, scale: float) -> Tensor:
+        """Return (gX + (gX)^(-T))/2 in the memory of X."""
+        piece = PIECE if len(x) > 4 * PIECE else len(x)
+        for start in range(0, len(x), piece):
+            columns = x[:, start : start + piece]
+            unit = torch.zeros_like(columns)
+            unit[start : start + piece].fill_diagonal_(1)
+            columns.mul_(scale / 2).add_(self.times(unit), alpha=1 / (2 * scale))
+        return x
+
+
+def _rational(matrices: Tensor, tolerance: float) -> Tensor:
+    """A batch by X <- X (aI + bG)(I + cG)^(-1) with G = X X^T, twice, and cubic steps."""
+    x, turned = _wide(matrices)
+    if x.shape[-1] == x.shape[-2]:
+        x, turned = matrices.mT, True  # column by column in memory, as the solvers want it, which saves copies
     gram = x @ x.mT
-    scale = 1.1 * math.sqrt(_norm(gram, 2))
-    if not scale > 0:
-        return None
-    low = 0.1 / len(x)  # a square Gaussian matrix of size n reaches down to about 1/n
-    x, low = _lift(x, gram, scale, low)
-    x, low = _lift(x, x @ x.mT, 1.0, low)
+    low = 0.1 / x.shape[-2]  # a square Gaussian matrix of size n reaches down to about 1/n
+    x, low = _lift(x, gram, 1.1 * _norms(gram).sqrt(), low)
+    x, low = _lift(x, x @ x.mT, None, low)
     middle = 2 / (1 + low)  # [low, 1] becomes an interval around one
-    return _cubic_steps(x.mul_(middle), middle * low, tolerance)
+    return _cubic_finish(x.mul_(middle), middle * low, 2 - middle * low, matrices, tolerance, turned)
 
 
-def _lift(x: Tensor, gram: Tensor, scale: float, low: float) -> tuple[Tensor, float]:
+def _lift(x: Tensor, gram: Tensor, scale: Tensor | None, low: float) -> tuple[Tensor, float]:
     """Take the best such step of X/scale for singular values in [low, 1]; return also how low they reach afterwards."""
     d = (4 * (1 - low**2) / low**4) ** (1 / 3)
     root = math.sqrt(1 + d)
     a = root + 0.5 * math.sqrt(8 - 4 * d + 8 * (2 - low**2) / (low**2 * root))
     b = (a - 1) ** 2 / 4
     c = a + b - 1
-    shifted = gram.mul_(c / scale**2)
-    shifted.diagonal().add_(1)
-    solved = torch.cholesky_solve(x, torch.linalg.cholesky_ex(shifted)[0])
-    lifted = solved.mul_((a - b / c) / scale).add_(x, alpha=b / (c * scale))
-    return lifted, min(1.0, low * (a + b * low**2) / (1 + c * low**2))
+    shifted = gram.mul_(c if scale is None else c / scale.square())
+    shifted.diagonal(dim1=-2, dim2=-1).add_(1)
+    factor = torch.linalg.cholesky_ex(shifted.mT)[0]  # symmetric; turned it needs no copy
+    lifted = torch.cholesky_solve(x, factor).mul_(a - b / c).add_(x, alpha=b / c)
+    return (lifted if scale is None else lifted.div_(scale)), min(1.0, low * (a + b * low**2) / (1 + c * low**2))
 
 
 def _cubic(low: float, high: float) -> tuple[float, float, float]:
@@ -149,8 +185,18 @@ def _cubic_steps(x: Tensor, low: float, tolerance: float) -> Tensor | None:
         if 1 - low < 0.02 and _per_row(gram) <= tolerance:
             return x
         a, b, low = _cubic(low, 2 - low)
-        x = torch.addmm(x, gram, x, beta=a, alpha=b)
+        x = _cubic_step(x, gram, a, b)
+        del gram  # before the next one
     return None
+
+
+def _cubic_step(x: Tensor, gram: Tensor, a: float, b: float) -> Tensor:
+    """Return aX + bGX, in the memory of X if that is large."""
+    if x.shape[1] <= 4 * PIECE:
+        return torch.addmm(x.mT, x.mT, gram, beta=a, alpha=b).mT  # G is symmetric; the result lies as X does
+    for columns in x.split(PIECE, dim=1):
+        columns.copy_(torch.addmm(columns, gram, columns, beta=a, alpha=b))
+    return x
 
 
 def _batch(matrices: Tensor, tolerance: float) -> Tensor:
@@ -164,34 +210,46 @@ def _batch(matrices: Tensor, tolerance: float) -> Tensor:
         a, b, low = _cubic(low, high)
         high = 2 - low
         x = torch.baddbmm(x, x @ x.mT, x, beta=a, alpha=b)
-    done = _cubic_finish(x, low, high, tolerance)
-    done = done.mT if turned else done
-    wrong = _deviation(done) > tolerance
-    if bool(wrong.any()):
-        done = done.clone()
-        done[wrong] = polar_exact(flat[wrong])
-    return done.reshape(matrices.shape)
+    return _cubic_finish(x, low, high, flat, tolerance, turned).reshape(matrices.shape)
 
 
-def _cubic_finish(x: Tensor, low: float, high: float, tolerance: float) -> Tensor:
+def _cubic_finish(x: Tensor, low: float, high: float, matrices: Tensor, tolerance: float, turned: bool) -> Tensor:
+    """Step on until each has reached the tolerance, what is done stepping no further; the rest is done exactly."""
+    done, going = x, torch.arange(len(x), device=x.device)
     for _ in range(8):
         gram = x @ x.mT
-        if 1 - low < 0.05 and _per_row(gram) <= tolerance:
+        ready = _gram_deviation(gram) <= tolerance if 1 - low < 0.05 else torch.zeros_like(going, dtype=torch.bool)
+        if bool(ready.any()):
+            done = _put(done, going[ready], x[ready]) if len(x) < len(done) or not bool(ready.all()) else x
+            x, gram, going = x[~ready], gram[~ready], going[~ready]
+        if not len(going):
             break
         a, b, low = _cubic(low, high)
         high = 2 - low
-        x = torch.baddbmm(x, gram, x, beta=a, alpha=b)
-    return x
+        x = torch.baddbmm(x.mT, x.mT, gram, beta=a, alpha=b).mT  # G is symmetric; the result lies as X does
+    done = done.mT if turned else done
+    return _put(done, going, polar_exact(matrices[going])) if len(going) else done
 
 
-def _each(matrices: Tensor, solve: object) -> Tensor:
-    """Solve matrix by matrix into one new tensor."""
+def _put(batch: Tensor, index: Tensor, values: Tensor) -> Tensor:
+    return batch.index_copy(0, index, values)
+
+
+def _each(matrices: Tensor, solve: Callable[[Tensor], Tensor]) -> Tensor:
+    """Solve matrix by matrix into one new tensor; small ones side by side."""
     flat = matrices.reshape(-1, *matrices.shape[-2:])
     if len(flat) == 1:
-        return solve(flat[0]).reshape(matrices.shape)  # type: ignore[operator]
-    done = torch.empty_like(flat)
-    for n in range(len(flat)):
-        done[n] = solve(flat[n])  # type: ignore[operator]
+        return solve(flat[0].contiguous()).reshape(matrices.shape)
+    done = flat.new_empty(flat.shape)
+
+    def one(n: int) -> None:
+        done[n] = solve(flat[n].contiguous())  # a kernel position is strided, and every product would copy it
+
+    if min(flat.shape[1:]) <= ALONE:
+        side_by_side(one, range(len(flat)))
+    else:
+        for n in range(len(flat)):
+            one(n)
     return done.reshape(matrices.shape)
 
 
@@ -205,23 +263,26 @@ def _positive(values: Tensor) -> Tensor:
     return torch.where(values > 0, values, torch.ones_like(values))
 
 
-def _norm(matrix: Tensor, steps: int = 3) -> float:
-    """Return about the largest singular value (never above it), by powers applied to the first row."""
-    vector = matrix[0] + matrix.mean(dim=0)
-    for _ in range(steps):
-        vector = matrix.mT @ (matrix @ (vector / torch.linalg.vector_norm(vector)))
-    size = float(torch.linalg.vector_norm(matrix @ vector) / torch.linalg.vector_norm(vector))
+def _norm(times: Multiply, times_turned: Multiply, like: Tensor) -> float:
+    """Return about the largest singular value (never above it) of what multiplies, by powers applied to a row."""
+    vector = (like[0] + like.mean(dim=0))[:, None]
+    for _ in range(3):
+        vector = times_turned(times(vector / torch.linalg.vector_norm(vector)))
+    size = float(torch.linalg.vector_norm(times(vector)) / torch.linalg.vector_norm(vector))
     return size if math.isfinite(size) else 0.0
+
+
+def _norms(grams: Tensor) -> Tensor:
+    """Return about the largest eigenvalue of each of a batch [batch, n, n], as [batch, 1, 1]; 1 for a zero matrix."""
+    vectors = grams.mean(dim=-1, keepdim=True) + grams[..., :1]
+    for _ in range(5):
+        vectors = grams @ (vectors / _positive(torch.linalg.vector_norm(vectors, dim=-2, keepdim=True)))
+    return _positive(torch.linalg.vector_norm(vectors, dim=-2, keepdim=True))
 
 
 def _per_row(gram: Tensor) -> float:
     """Return the largest |G - I|_F^2 per row in a batch."""
     return float(_gram_deviation(gram).max())
-
-
-def _deviation(wide_or_tall: Tensor) -> Tensor:
-    x, _ = _wide(wide_or_tall)
-    return _gram_deviation(x @ x.mT)
 
 
 def _gram_deviation(gram: Tensor) -> Tensor:
