@@ -12,7 +12,7 @@ import pytest
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "rekindle"
 
 METHODS = {"interventions", "steps", "recyclers"}
-UP_TO_TREAT = {"core", "graph", "observe", "kernels", "metrics", "treat"}
+UP_TO_TREAT = {"core", "graph", "observe", "kernels", "metrics", "treat", "recycle"}
 UP_TO_PROTOCOLS = UP_TO_TREAT | METHODS | {"models", "data", "keeper", "protocols"}
 EVERYTHING_BUT_LEAVES = UP_TO_PROTOCOLS | {"bench", "report", "checkpoint", "testing"}
 ROOT = ""  # the package itself, `import rekindle`: its lazy names reach everything
@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "metrics": {"core", "graph", "observe", "kernels"},
     "treat": {"core", "graph", "observe", "kernels"},
     "recalibrate": {"core", "observe"},
+    "recycle": {"core", "graph"},
     **dict.fromkeys(METHODS, UP_TO_TREAT),
     "keeper": UP_TO_TREAT,
     "models": set(),

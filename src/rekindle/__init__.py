@@ -21,6 +21,7 @@ _HOME = {
     "apply_": "rekindle.treat",
     "recalibrate_": "rekindle.recalibrate",
     "restore_": "rekindle.core.restore",
+    "Keeper": "rekindle.keeper",
     "method": "rekindle.core.registry",
     "list_methods": "rekindle.core.registry",
     "ChangeRecord": "rekindle.core.record",
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from rekindle.interventions.shrink_perturb import shrink_perturb_ as shrink_perturb_
     from rekindle.interventions.wels import wels_ as wels_
     from rekindle.interventions.welsr import welsr_ as welsr_
+    from rekindle.keeper import Keeper as Keeper
     from rekindle.recalibrate import recalibrate_ as recalibrate_
     from rekindle.treat import apply_ as apply_
     from rekindle.treat import plan as plan

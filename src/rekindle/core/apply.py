@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 from rekindle.core.edit import Edit
 from rekindle.core.errors import EditError
 from rekindle.core.record import Row, measure
+from rekindle.core.update import Clamp, Multiply, Update
 from rekindle.core.where import MatrixView
 
 Tensors = Mapping[str, Tensor]
@@ -243,6 +244,23 @@ def write_one_by_one(
     for change in compute([edit for edit in edits if edit.tensor not in together], tensors, measured=False):
         _write_one(change, tensors, optimizer, aliases, None)
         del change  # before the next one is computed
+
+
+@torch.no_grad()
+def carry_out(update: Update, optimizers: Sequence[Optimizer] = ()) -> None:
+    """Write what a per-step method wants, in place and fused; nothing is kept for undo."""
+    tensors = list(update.tensors)
+    if isinstance(update, Multiply):
+        torch._foreach_mul_(tensors, list(update.factors))
+    elif isinstance(update, Clamp):
+        torch._foreach_clamp_max_(tensors, list(update.bounds))
+        torch._foreach_clamp_min_(tensors, [-bound for bound in update.bounds])
+    else:
+        torch._foreach_copy_(tensors, list(update.values))
+        if update.clear_moments:
+            stale = [moment for tensor in tensors for each in optimizers for moment in moments(each, tensor)]
+            if stale:
+                torch._foreach_zero_(stale)
 
 
 def _put(target: Tensor, new: Tensor, log: list[Written] | None) -> None:

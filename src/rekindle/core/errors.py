@@ -49,3 +49,7 @@ class EditError(RekindleError):
 
 class PlanWarning(UserWarning):
     """A plan changes nothing."""
+
+
+class KeeperError(RekindleError):
+    """A Keeper was used in a way that cannot work."""

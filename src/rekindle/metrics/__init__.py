@@ -1,0 +1,1 @@
+"""Metrics: one file a metric, found by its name; `audit` composes them."""
