@@ -1,0 +1,246 @@
+"""Overhead of per-step methods and recyclers over a plain training step, and against the naive way.
+
+    python benchmarks/steps.py --network mlp          # about 2 minutes; appends rows to benchmarks/rows/steps.jsonl
+    python benchmarks/steps.py --network resnet18     # about 15 minutes
+
+A plain step (forward, backward, Adam; batch 256), the same with a Keeper, and the same with the naive per-layer loop
+take turns in one run, step by step; the medians over the turns are compared. `extra_MB` is the growth of the peak
+resident memory over plain steps, in a process of its own. Naive ways: a Python loop over layers with autograd for
+penalties, hooks that keep whole activations for recyclers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+import rekindle as rk
+
+ROWS = Path(__file__).parent / "rows" / "steps.jsonl"
+METHODS = (
+    "soft_rescale:strength=1e-3",
+    "l2_init:strength=1e-4",
+    "redo:period=100",
+    "snr",
+    "cbp",
+    "parseval:strength=1e-4",
+)
+BOUNDS = {
+    "soft_rescale": (3, 15),
+    "l2_init": (3, 15),
+    "redo": (3, 15),
+    "snr": (3, 15),
+    "cbp": (5, 25),
+    "parseval": (10, 30),
+}
+
+
+def main() -> None:
+    """Measure and append rows."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--network", choices=("mlp", "resnet18"), default="mlp")
+    parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--methods", nargs="*", default=METHODS)
+    parser.add_argument("--turns", type=int)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--memory", help="only measure the peak memory with this method ('plain' for none)")
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    if given.memory:
+        print(peak(given.network, given.memory))
+        return
+    turns = given.turns or (400 if given.network == "mlp" else 7)
+    for row in measure(given.network, given.precision, given.methods, turns, given.threads):
+        print(json.dumps(row), flush=True)
+        with ROWS.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+def build(network: str) -> tuple[nn.Module, torch.Tensor]:
+    """Return a network and a batch of 256."""
+    torch.manual_seed(0)
+    if network == "mlp":
+        return rk.models.MLP(784, (100, 100), 10), torch.randn(256, 784)
+    return rk.models.ResNet18(), torch.randn(256, 3, 32, 32)
+
+
+class Trainer:
+    """One training with its own copy of the network."""
+
+    def __init__(self, network: str, precision: str, method: str | None, naive: Callable[..., object] | None) -> None:
+        self.net, self.x = build(network)
+        self.y = torch.randint(0, 10, (256,), generator=torch.Generator().manual_seed(1))
+        self.optimizer = torch.optim.Adam(self.net.parameters(), lr=1e-4)
+        self.keeper = rk.Keeper(self.net, self.optimizer, method, example=self.x[:2]) if method and not naive else None
+        self.naive = naive(self.net, self.optimizer) if naive else None
+        self.precision = precision
+        self.times: list[float] = []
+
+    def step(self) -> None:
+        """Take one training step and note its time."""
+        start = time.perf_counter()
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.precision == "bfloat16"):
+            loss = cross_entropy(self.net(self.x), self.y)
+        if self.keeper is not None:
+            loss = loss + self.keeper.penalty()
+        if self.naive is not None:
+            loss = loss + self.naive.penalty()
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        if self.keeper is not None:
+            self.keeper.step()
+        if self.naive is not None:
+            self.naive.step()
+        self.times.append(time.perf_counter() - start)
+
+
+def measure(network: str, precision: str, methods, turns: int, threads: int):
+    """Yield a row for each method; plain, with the method and naive take turns."""
+    for method in methods:
+        key = method.partition(":")[0]
+        ways = {"plain": Trainer(network, precision, None, None), "ours": Trainer(network, precision, method, None)}
+        ways["naive"] = Trainer(network, precision, None, NAIVE[key])
+        for turn in range(turns + 2):
+            for way in ways.values():
+                way.step()
+                if turn < 2:
+                    way.times.clear()
+        median = {name: statistics.median(way.times) for name, way in ways.items()}
+        paired = statistics.median(a / b for a, b in zip(ways["ours"].times, ways["plain"].times, strict=True))
+        row = {
+            "network": network,
+            "precision": precision,
+            "method": method,
+            "threads": threads,
+            "turns": turns,
+            "plain_ms": round(1000 * median["plain"], 3),
+            "overhead_percent": round(100 * (median["ours"] / median["plain"] - 1), 1),
+            "overhead_percent_of_pairs": round(100 * (paired - 1), 1),
+            "bound_percent": BOUNDS[key][network == "mlp"],
+            "naive_overhead_percent": round(100 * (median["naive"] / median["plain"] - 1), 1),
+        }
+        if network == "resnet18" and precision == "float32":
+            row["extra_MB"] = round(fresh_peak(network, method) - fresh_peak(network, "plain"), 1)
+        yield row | {"torch": torch.__version__}
+
+
+def fresh_peak(network: str, method: str) -> float:
+    """Return the peak memory in MB of a fresh process."""
+    command = [sys.executable, __file__, "--network", network, "--memory", method]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def peak(network: str, method: str) -> float:
+    """Return the peak resident memory of three steps in MB."""
+    import resource
+
+    trainer = Trainer(network, "float32", None if method == "plain" else method.replace("period=100", "period=2"), None)
+    for _ in range(3):
+        trainer.step()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+class NaiveRescale:
+    """Algorithm 1 as a Python loop over layers."""
+
+    def __init__(self, net, optimizer) -> None:
+        self.layers = [m for m in net.modules() if getattr(m, "weight", None) is not None]
+        self.start = [m.weight.norm().item() for m in self.layers]
+
+    def penalty(self):
+        """Return nothing."""
+        return 0.0
+
+    def step(self) -> None:
+        """Scale layer by layer."""
+        total = 1.0
+        with torch.no_grad():
+            for module, start in zip(self.layers, self.start, strict=True):
+                norm = module.weight.norm().item()
+                factor = (1e-3 * start + (1 - 1e-3) * norm) / norm
+                total *= factor
+                module.weight.mul_(factor)
+                if module.bias is not None:
+                    module.bias.mul_(total)
+
+
+class NaiveInit:
+    """Distance to the initial weights by autograd."""
+
+    def __init__(self, net, optimizer) -> None:
+        self.pairs = [(p, p.detach().clone()) for p in net.parameters()]
+
+    def penalty(self):
+        """Return the sum over parameters."""
+        return 0.5e-4 * sum(((p - start) ** 2).sum() for p, start in self.pairs)
+
+    def step(self) -> None:
+        """Do nothing."""
+
+
+class NaiveParseval:
+    """|W W^T - I|^2 by autograd."""
+
+    def __init__(self, net, optimizer) -> None:
+        self.weights = [p for p in net.parameters() if p.dim() > 1]
+
+    def penalty(self):
+        """Return the sum over weights."""
+        total = 0.0
+        for weight in self.weights:
+            w = weight.flatten(1)
+            total = total + ((w @ w.T - torch.eye(len(w))) ** 2).sum()
+        return 1e-4 * total
+
+    def step(self) -> None:
+        """Do nothing."""
+
+
+class NaiveUnits:
+    """Hooks that keep whole activations, and statistics of them after every step."""
+
+    def __init__(self, net, optimizer) -> None:
+        self.kept: list[torch.Tensor] = []
+        self.average: list[torch.Tensor] = []
+        for module in net.modules():
+            if isinstance(module, nn.ReLU):
+                module.register_forward_hook(lambda module, args, out: self.kept.append(out.detach().clone()))
+
+    def penalty(self):
+        """Return nothing."""
+        return 0.0
+
+    def step(self) -> None:
+        """Mean |activation| and share of zeros per unit."""
+        for number, kept in enumerate(self.kept):
+            flat = kept.transpose(0, 1).flatten(1)
+            seen = flat.abs().mean(1) + (flat == 0).float().mean(1)
+            if number < len(self.average):
+                self.average[number] = 0.99 * self.average[number] + 0.01 * seen
+            else:
+                self.average.append(seen)
+        self.kept.clear()
+
+
+NAIVE = {
+    "soft_rescale": NaiveRescale,
+    "l2_init": NaiveInit,
+    "parseval": NaiveParseval,
+    "redo": NaiveUnits,
+    "snr": NaiveUnits,
+    "cbp": NaiveUnits,
+}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Checkpoints on disk: read tensor by tensor."""

@@ -1,0 +1,1 @@
+"""Pages: rows and readings turned into one self-contained HTML file."""
