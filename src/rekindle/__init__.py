@@ -22,6 +22,10 @@ _HOME = {
     "recalibrate_": "rekindle.recalibrate",
     "restore_": "rekindle.core.restore",
     "Keeper": "rekindle.keeper",
+    "audit": "rekindle.auditing",
+    "Audit": "rekindle.auditing",
+    "list_metrics": "rekindle.metrics.registry",
+    "muon": "rekindle.steps.muon",
     "method": "rekindle.core.registry",
     "list_methods": "rekindle.core.registry",
     "ChangeRecord": "rekindle.core.record",
@@ -29,9 +33,11 @@ _HOME = {
     "RekindleError": "rekindle.core.errors",
     "PlanWarning": "rekindle.core.errors",
 }
-_ROOMS = ("testing", "models", "data", "kernels")
+_ROOMS = ("testing", "models", "data", "kernels", "metrics")
 
 if TYPE_CHECKING:
+    from rekindle.auditing import Audit as Audit
+    from rekindle.auditing import audit as audit
     from rekindle.core.errors import PlanWarning as PlanWarning
     from rekindle.core.errors import RekindleError as RekindleError
     from rekindle.core.plan import Plan as Plan
@@ -57,7 +63,9 @@ if TYPE_CHECKING:
     from rekindle.interventions.wels import wels_ as wels_
     from rekindle.interventions.welsr import welsr_ as welsr_
     from rekindle.keeper import Keeper as Keeper
+    from rekindle.metrics.registry import list_metrics as list_metrics
     from rekindle.recalibrate import recalibrate_ as recalibrate_
+    from rekindle.steps.muon import muon as muon
     from rekindle.treat import apply_ as apply_
     from rekindle.treat import plan as plan
 
@@ -77,4 +85,5 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     registry = importlib.import_module("rekindle.core.registry")
-    return sorted([*_HOME, *_ROOMS, *(f"{key}_" for key in registry.places()), "__version__"])
+    one_shot = [f"{key}_" for key, place in registry.places().items() if place.startswith("rekindle.interventions.")]
+    return sorted([*_HOME, *_ROOMS, *one_shot, "__version__"])

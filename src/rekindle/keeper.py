@@ -1,40 +1,52 @@
 """The Keeper: per-step methods, recyclers and one-shot methods inside a loop that is the user's own.
 
-keeper = rk.Keeper(model, optimizer, ["soft_rescale", "redo"], example=x)
-for inputs, targets in data:
-loss = criterion(model(inputs), targets) + keeper.penalty()
-optimizer.zero_grad()
-loss.backward()
-optimizer.step()
-keeper.step()
-keeper.boundary(new_data)   # one-shot methods, when new data arrives
+    keeper = rk.Keeper(model, optimizer, ["soft_rescale", "redo"], example=x)
+    for inputs, targets in data:
+        loss = criterion(model(inputs), targets) + keeper.penalty()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        keeper.step()
+    keeper.boundary(new_data)
+
+Moments are four: `penalty` in the loss, `step` after the optimizer's, `boundary` when new data arrives, `close`.
 """
 
 from __future__ import annotations
 
-from collections import ChainMap, Counter
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils import _pytree as pytree
 
 from rekindle.core import apply
+from rekindle.core.door import changes_structure, refuse_method, refuse_optimizers, refuse_state, refuse_structural
 from rekindle.core.edit import Edit
 from rekindle.core.errors import KeeperError
+from rekindle.core.grafting import reset_compiler
 from rekindle.core.record import ChangeRecord
 from rekindle.core.registry import methods as methods_of
-from rekindle.core.running import Running, Site
+from rekindle.core.running import Running, Site, StartingWeights, at_work
+from rekindle.core.seeds import seed_of
+from rekindle.core.several import as_one
+from rekindle.core.structure import Structure
 from rekindle.graph import UnitGraph, trace
 from rekindle.graph.scan import scan
+from rekindle.graph.wrapping import is_distributed, unwrapped
 from rekindle.observe import Data, Loss, Reference, gather
 from rekindle.observe.activations import Watch
-from rekindle.recycle import recyclable, recycle
+from rekindle.recycle import Means, not_cut_off, recyclable, recycle
 from rekindle.treat import apply_
 
 
 class Keeper:
     """Runs methods beside the user's own training loop.
+
+    Where torch.distributed is in use, every process makes the same calls: recyclers average over all of them.
 
     Attributes:
         steps: Number of calls of `step`.
@@ -57,25 +69,32 @@ class Keeper:
 
         Args:
             model: The model; it may be compiled or wrapped in DistributedDataParallel.
-            optimizer: One, or several; moments are cleared where units are recycled or weights edited.
+            optimizer: One, or several; moments are cleared where units are recycled or weights edited. None leaves
+                every optimizer alone.
             methods: Spec strings or settings, one or several.
             example: Input for the model, from which its structure is traced; recyclers and most others need it.
             graph: The model's graph, if it was traced before.
-            reference: Initial weights; those of the model now, if left out.
+            reference: Initial weights; for per-step methods those of the model now, if left out.
             seed: Seed of every draw.
+
+        Raises:
+            KeeperError: A method, the optimizer or the model cannot be used here, or an example is missing.
         """
         every = methods_of(methods)
+        for one in every:
+            refuse_method(one)
         self._per_step = tuple(one for one in every if hasattr(one, "start"))
         self._at_boundaries = tuple(one for one in every if not hasattr(one, "start"))
-        self._example, self._reference, self._seed = example, reference, seed
+        self._example, self._graph, self._reference, self._seed = example, graph, reference, seed
         self.steps = self._boundaries = 0
         self.recycled: Counter[str] = Counter()
         self.left_alone: dict[str, str] = {}
-        self._running: tuple[Running, ...] = ()
         self._model: nn.Module | None = None
-        self._graph = graph
+        self._optimizers: tuple[Optimizer, ...] = ()
+        self._running: tuple[Running, ...] = ()
         self._watch: Watch | None = None
-        self._closed = False
+        self._initial: Mapping[str, Tensor] = {}
+        self._distributed = self._closed = False
         if model is not None:
             self.attach(model, optimizer)
 
@@ -83,7 +102,7 @@ class Keeper:
         """Begin to work on a model.
 
         Raises:
-            KeeperError: The Keeper works on a model already, or was closed.
+            KeeperError: The Keeper works on a model already, was closed, or cannot work on this one.
         """
         if self._model is not None or self._closed:
             raise KeeperError(
@@ -91,44 +110,48 @@ class Keeper:
                 got="one that was closed" if self._closed else "one that works on a model",
                 fix="make a new Keeper for another model",
             )
-        model = unwrapped(model)
-        given = () if optimizer is None else (optimizer,) if isinstance(optimizer, Optimizer) else tuple(optimizer)
-        self._model, self._optimizers = model, given
-        self._parameters = tuple(model.parameters())
-        if not self._per_step:
-            return
-        self._graph = self._graph or (
-            scan(model) if self._example is None else trace(model, self._example, strict=False)
-        )
-        self._watch = self._watching(model, self._graph)
-        site = Site(model, self._graph, apply.tensors_of(model), given, self._initial(model), self._seed, self._watch)
-        self._running = tuple(one.start(site) for one in self._per_step)
-        self._look_ahead()
+        inner, optimizers = unwrapped(model), _each(optimizer)
+        if self._per_step or self._at_boundaries:
+            refuse_optimizers(optimizers, inner)
+        self._distributed = is_distributed(model)
+        if self._distributed:
+            refuse_structural(self._at_boundaries)
+        if self._per_step:
+            given = gather(self._reference, self._seed).reference
+            self._start(inner, optimizers, given if given is not None else StartingWeights(inner))
+        self._model, self._optimizers = inner, optimizers
 
-    def _initial(self, model: nn.Module) -> Mapping[str, Tensor]:
-        found = gather(self._reference, self._seed).reference if self._reference is not None else None
-        return found if found is not None else {n: t.detach().clone() for n, t in apply.tensors_of(model).items()}
+    def _start(self, model: nn.Module, optimizers: tuple[Optimizer, ...], initial: Mapping[str, Tensor]) -> None:
+        """Let the per-step methods begin on a model; if one cannot, no hook stays."""
+        graph = self._graph or _graph_of(model, self._example)
+        watch = self._watching(model, graph)
+        try:
+            site = Site(model, graph, apply.tensors_of(model), optimizers, initial, self._seed, watch)
+            self._running = tuple(one.start(site) for one in self._per_step)
+        except BaseException:
+            if watch is not None:
+                watch.close()
+            raise
+        self._graph, self._watch, self._initial, self._structure = graph, watch, initial, Structure(model)
+        self._look_ahead()
 
     def _watching(self, model: nn.Module, graph: UnitGraph) -> Watch | None:
         wanted = [quantity for one in self._per_step for quantity in getattr(one, "observes", ())]
-        if not any(one.card.kind == "recycler" for one in self._per_step):
+        if not wanted and not any(one.card.kind == "recycler" for one in self._per_step):
             return None
-        example = self._seen_example()
-        groups, self.left_alone = recyclable(graph)
-        if not wanted:
-            return None
-        watch = Watch(model, groups, wanted, example)
-        self.left_alone |= watch.unseen
-        return watch
-
-    def _seen_example(self) -> Any:
         if self._example is None:
             raise KeeperError(
                 expected="example= for recyclers, which must see where units are written and read",
                 got="none",
                 fix="pass example= with an input of your model",
             )
-        return self._example
+        groups, self.left_alone = recyclable(graph, model)
+        if not wanted:
+            return None
+        watch = Watch(model, groups, wanted, self._example)
+        self.left_alone |= watch.unseen
+        reset_compiler()  # a model that was compiled and has run does not notice new hooks
+        return watch
 
     def penalty(self) -> Tensor | float:
         """Return the term that methods add to the loss; 0.0 if none does."""
@@ -157,7 +180,8 @@ class Keeper:
     def _recycle(self, method: Any, one: Running, chosen: Mapping[str, Tensor]) -> None:
         assert self._graph is not None
         assert self._model is not None
-        means: Mapping[str, Tensor] = getattr(one, "means", dict)()
+        means: Means = getattr(one, "means", dict)()
+        chosen = not_cut_off(self._graph, chosen)
         reason = f"{method.key} at step {self.steps}"
         edits = recycle(self._graph, chosen, reason, self._seed, self._model, means)
         self._write(edits.edits)
@@ -167,147 +191,181 @@ class Keeper:
         assert self._graph is not None
         assert self._model is not None
         tensors = apply.tensors_of(self._model)
-        apply.write_one_by_one(edits, tensors, self._all_optimizers(), self._graph.aliases)
+        apply.write_one_by_one(edits, tensors, as_one(self._optimizers), self._graph.aliases)
 
     def _look_ahead(self) -> None:
         if self._watch is not None:
             self._watch.clear()
             self._watch.active = any(one.watches(self.steps + 1) for one in self._running)
 
-    def boundary(self, data: Data | None = None, *, loss: Loss | None = None) -> list[ChangeRecord]:
-        """Apply the one-shot methods, as when new data arrives.
+    def boundary(
+        self, data: Data | None = None, *, loss: Loss | None = None, methods: Any = None
+    ) -> list[ChangeRecord]:
+        """Apply the one-shot methods, all or none, as when new data arrives.
+
+        Per-step methods begin anew if the model's structure changes; `rebase` is the user's to call. With
+        DistributedDataParallel all processes take over what the first one's data led to.
 
         Args:
             data: Batches, for methods that look at them.
             loss: Function (model, batch) -> scalar, for methods that look at gradients.
+            methods: One-shot methods for this boundary instead of the Keeper's own, as when rounds are counted.
 
         Returns:
             A record for each method.
         """
         self._check()
         assert self._model is not None
-        self._boundaries += 1
+        chosen = self._at_boundaries if methods is None else methods_of(methods)
+        if self._distributed:
+            refuse_structural(chosen)
         records: list[ChangeRecord] = []
-        for one in self._at_boundaries:
-            record = apply_(
-                one,
-                self._model,
-                self._all_optimizers(),
-                example=self._example,
-                graph=None if self._structure_changed(records) else self._graph,
-                data=data,
-                loss=loss,
-                reference=self._reference,
-                seed=self._seed + self._boundaries,
-            )
-            records.append(record)
-        if self._structure_changed(records):
+        graph = self._graph
+        with self.paused(unhooked=any(changes_structure(one) for one in chosen)):
+            try:
+                for one in chosen:
+                    records.append(self._treat(one, data, loss))
+                    if records[-1].grafts:
+                        self._graph = None  # of the model as it was
+            except BaseException:
+                for record in reversed(records):
+                    record.undo()
+                self._graph = graph
+                raise
+            if self._distributed and data is not None:
+                apply.spread(list(apply.tensors_of(self._model).values()), self._optimizers)
+        self._boundaries += 1
+        if any(record.grafts for record in records) and self._per_step:
             self._start_again()
         return records
 
-    def _structure_changed(self, records: Sequence[ChangeRecord]) -> bool:
-        return any(record.grafts for record in records)
+    def _treat(self, method: Any, data: Data | None, loss: Loss | None) -> ChangeRecord:
+        assert self._model is not None
+        return apply_(
+            method,
+            self._model,
+            as_one(self._optimizers),
+            example=self._example,
+            graph=self._graph,
+            data=data,
+            loss=loss,
+            reference=self._reference,
+            seed=seed_of(self._seed, "boundary", str(self._boundaries + 1)),
+        )
+
+    @contextlib.contextmanager
+    def paused(self, *, unhooked: bool = False) -> Iterator[None]:
+        """Keep what is run inside, as at a boundary, out of what recyclers see of the training.
+
+        Args:
+            unhooked: Take the hooks out as well, so that modules which are copied inside have none.
+        """
+        if self._watch is None:
+            yield
+            return
+        was, self._watch.active = self._watch.active, False
+        if unhooked:
+            self._watch.close()
+        try:
+            yield
+        finally:
+            self._watch.active = was
+            if unhooked:
+                self._watch.open()
+                reset_compiler()
 
     def _start_again(self) -> None:
         """Trace the changed model and let the per-step methods begin anew on it."""
-        model, optimizers, steps = self._model, self._optimizers, self.steps
-        assert model is not None
+        assert self._model is not None
         if self._watch is not None:
             self._watch.close()
-        self._model = self._graph = self._watch = None
-        self._running = ()
-        self.attach(model, optimizers)
-        self.steps = steps
-        self._look_ahead()
-
-    def _all_optimizers(self) -> Any:
-        if len(self._optimizers) < 2:
-            return self._optimizers[0] if self._optimizers else None
-        return _Several(self._optimizers)
+        self._watch, self._running = None, ()
+        before = self._initial if isinstance(self._initial, StartingWeights) else None
+        initial = StartingWeights(self._model, before)
+        given = {name: self._initial[name] for name in initial if before is None and name in self._initial}
+        try:
+            self._start(self._model, self._optimizers, initial if before is not None else {**initial, **given})
+        except BaseException:
+            self.close()  # rather than go on without the methods
+            raise
 
     def rebase(self) -> None:
         """Take the weights as they are for the new start, in methods that have one (`soft_rescale`)."""
         self._check()
         for one in self._running:
             one.rebase()
+        if isinstance(self._initial, StartingWeights):
+            self._initial.rebase()
+
+    def running(self, key: str) -> Running:
+        """Return a per-step method at work, for what it offers, as in `running("hare_tortoise").tortoise`."""
+        self._check()
+        return at_work(key, self._per_step, self._running)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what must be saved beside model and optimizer to go on bit-equal."""
+        """Return what must be saved beside model and optimizer to go on bit-equal: copied tensors and plain data.
+
+        Take it right after `step`: what recyclers saw of a step that is not finished is not in it.
+        """
         self._check()
         return {
             "steps": self.steps,
             "boundaries": self._boundaries,
+            "seed": self._seed,
             "recycled": dict(self.recycled),
             "methods": [str(one) for one in self._per_step],
-            "running": [one.state_dict() for one in self._running],
+            "running": [_copied(one.state_dict()) for one in self._running],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state_dict` was taken.
+        """Go on where `state_dict` was taken, on a model of the same structure.
 
         Raises:
-            KeeperError: It was saved with other methods.
+            KeeperError: It is no state of a Keeper, or was saved with other methods or another seed.
         """
         self._check()
-        own = [str(one) for one in self._per_step]
-        if state["methods"] != own:
-            raise KeeperError(
-                expected=f"a state saved with the methods {own}",
-                got=f"one saved with {state['methods']}",
-                fix="make the Keeper with the same methods and settings as before",
-            )
+        refuse_state(state, [str(one) for one in self._per_step], self._seed)
         self.steps, self._boundaries = state["steps"], state["boundaries"]
         self.recycled = Counter(state["recycled"])
         for one, saved in zip(self._running, state["running"], strict=True):
-            one.load_state_dict(saved)
+            one.load_state_dict(_copied(saved))
         self._look_ahead()
 
     def close(self) -> None:
         """Remove every hook; the model stays as it is."""
         if self._watch is not None:
             self._watch.close()
-        self._running = ()
+            reset_compiler()
+        self._watch, self._running = None, ()
         self._closed = True
 
     def _check(self) -> None:
-        if self._closed or self._model is None:
+        if self._closed:
+            raise KeeperError(expected="an open Keeper", got="one that was closed", fix="make a new Keeper")
+        if self._model is None:
             raise KeeperError(
                 expected="a Keeper that works on a model",
-                got="one that was closed" if self._closed else "one without a model",
+                got="one without a model",
                 fix="pass the model to rk.Keeper(model, ...), or call keeper.attach(model, optimizer) first",
             )
-        if not self._running:
-            return
-        now = tuple(self._model.parameters())
-        if len(now) != len(self._parameters) or any(a is not b for a, b in zip(now, self._parameters, strict=True)):
+        if self._running and not self._structure.holds():
             raise KeeperError(
-                expected="the parameters that the Keeper was attached to",
-                got="a model whose parameters were replaced or that has others",
-                fix="load weights with load_state_dict, which keeps the parameters; after a change of structure make a "
-                "new Keeper",
+                expected="the model as it was when the Keeper was attached to it",
+                got="one whose parameters or modules were replaced, or moved to another device or type",
+                fix="make a new Keeper after such a change, and an optimizer with the new parameters before it; "
+                "load weights with load_state_dict(..., assign=False), which keeps the parameters",
             )
 
 
-class _Several:
-    """Several optimizers that look like one to what clears and moves optimizer state."""
-
-    def __init__(self, optimizers: Sequence[Optimizer]) -> None:
-        self.state = ChainMap(*(optimizer.state for optimizer in optimizers))
-        self.param_groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+def _graph_of(model: nn.Module, example: Any) -> UnitGraph:
+    return scan(model) if example is None else trace(model, example, strict=False)
 
 
-def unwrapped(model: nn.Module) -> nn.Module:
-    """Return the model inside torch.compile and DistributedDataParallel.
+def _copied(state: Any) -> Any:
+    return pytree.tree_map_only(Tensor, lambda tensor: tensor.detach().clone(), state)
 
-    Example:
-        >>> net = nn.Linear(2, 2)
-        >>> unwrapped(torch.compile(net)) is net
-        True
-    """
-    while True:
-        inner = getattr(model, "_orig_mod", None)
-        if inner is None and isinstance(model, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
-            inner = model.module
-        if inner is None:
-            return model
-        model = inner
+
+def _each(optimizer: Any) -> tuple[Optimizer, ...]:
+    if optimizer is None:
+        return ()
+    return (optimizer,) if hasattr(optimizer, "param_groups") else tuple(optimizer)

@@ -1,8 +1,7 @@
 import pytest
 
 from rekindle.cli import main
-from rekindle.cli.demo import RESET, UNTREATED, Difference, measure, sentences, summarise, table
-from rekindle.protocols.warm_start import WarmStart
+from rekindle.cli.demo import RESET, UNTREATED, Difference, measure, sentences, setting, summarise, table
 
 
 def rows(scores):
@@ -60,6 +59,6 @@ def test_demo_runs(capsys):
 @pytest.mark.slow
 def test_warm_starting_hurts_and_a_reset_helps():
     """The claim of the demo on seeds that it shows: above the noise, in at least four of five."""
-    reset = summarise(measure(WarmStart(random_labels=0.5), seeds=5))[1]
+    reset = summarise(measure(setting(random_labels=0.5), seeds=5))[1]
     assert reset.treatment == RESET
     assert reset.to_untreated.clear and reset.to_untreated.mean > 1 and reset.to_untreated.won >= 4

@@ -26,7 +26,7 @@ def test_spec_strings():
 @pytest.mark.parametrize(
     ("spec", "expected", "got"),
     [
-        ("fyre", "a method: dash, dirac_reset, ", "'fyre'"),
+        ("fyre", "dash, dirac_reset, ", "'fyre'"),
         ("fire:iterations", "key=value", "'iterations'"),
         ("fire:iteration=5", "settings of Fire: solver", "iteration='5'"),
         ("fire:iterations=many", "Fire.iterations: int", "'many'"),

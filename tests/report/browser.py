@@ -12,7 +12,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 
 
 def opened(page: Path, *, script: str = "", width: int = 1000, network: bool = False) -> dict[str, str]:
-    """Open a page from its file and return the `data-` attributes of its body after everything ran, and `console`: errors.
+    """Open a page from its file; return the `data-` attributes of its body after everything ran, and `console`.
 
     Args:
         page: The file.

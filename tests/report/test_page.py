@@ -33,9 +33,8 @@ def file(tmp_path):
 
 
 def test_charts_are_drawn_without_network_or_errors(file):
-    marks = (
-        "setTimeout(() => { document.body.dataset.paths = document.querySelectorAll('svg .mark-line').length }, 3000)"
-    )
+    count = "document.querySelectorAll('svg .mark-line').length"
+    marks = f"setTimeout(() => {{ document.body.dataset.paths = {count} }}, 3000)"
     found = opened(file, script=marks)
     assert found["problems"] == "[]"
     assert found["console"] == ""

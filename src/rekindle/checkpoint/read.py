@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -44,7 +45,7 @@ class StoredTensors(Mapping[str, Tensor]):
         return len(self._files)
 
 
-def open_checkpoint(path: str | Path) -> tuple[Mapping[str, Tensor], dict[str, tuple[int, ...]]]:
+def open_checkpoint(path: str | os.PathLike[str]) -> tuple[Mapping[str, Tensor], dict[str, tuple[int, ...]]]:
     """Return the tensors of a checkpoint and their shapes.
 
     Args:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from rekindle.protocols.warm_start import WarmStart
 
+FIRST_IMAGES, FIRST_STEPS, THEN_STEPS = 200, 500, 200
 UNTREATED = None
 RESET = "full_reset"
 TREATMENTS = (UNTREATED, RESET, "shrink_perturb:shrink=0.8", "fire")
@@ -33,11 +34,10 @@ def run(seeds: int = 10, random_labels: float = 0.5) -> None:
     from rich.console import Console
 
     from rekindle.core.errors import RekindleError
-    from rekindle.protocols.warm_start import WarmStart
 
     if seeds < 2:
         raise RekindleError(expected="at least 2 seeds, for a spread", got=f"{seeds}", fix="leave --seeds out for 10")
-    spec = WarmStart(random_labels=random_labels)
+    spec = setting(random_labels)
     console = Console(highlight=False)
     console.print(describe(spec))
     outcomes = summarise(measure(spec, seeds))
@@ -46,29 +46,37 @@ def run(seeds: int = 10, random_labels: float = 0.5) -> None:
         console.print(sentence)
 
 
+def setting(random_labels: float = 0.5) -> WarmStart:
+    """Return the protocol of the demo."""
+    from rekindle.protocols.warm_start import WarmStart
+
+    return WarmStart(images=FIRST_IMAGES, random_labels=random_labels, before_steps=FIRST_STEPS, after_steps=THEN_STEPS)
+
+
 def describe(spec: WarmStart) -> str:
     """Say what is trained."""
     return (
-        f"Warm start on handwritten digits: first {spec.first_images} images, {spec.random_labels:.0%} of their labels "
-        f"random, {spec.before.steps} steps; then all training images with their own labels, {spec.after.steps} steps."
+        f"Warm start on handwritten digits: first {spec.images} images, {spec.random_labels:.0%} of their labels "
+        f"random, {spec.before_steps} steps; then all training images with their own labels, {spec.after_steps} steps."
     )
 
 
 def measure(spec: WarmStart, seeds: int) -> list[dict[str, Any]]:
     """Return one result row for each treatment and seed."""
-    import torch
     from rich.console import Console
     from rich.progress import track
 
-    from rekindle.data.digits import load_digits
-    from rekindle.models.mlp import MLP
-    from rekindle.protocols.warm_start import warm_start
+    from rekindle.bench.run import execute
+    from rekindle.bench.spec import Run
 
-    torch.set_num_threads(1)  # matrices this small are slower with more
+    settings = {name: getattr(spec, name) for name in ("images", "random_labels", "before_steps", "after_steps")}
+    protocol = "warm_start:" + ",".join(f"{name}={value}" for name, value in settings.items())
     rows: list[dict[str, Any]] = []
     for seed in track(range(seeds), description="training", console=Console(stderr=True), transient=True):
-        digits = load_digits(seed=seed)
-        rows += warm_start(spec, lambda: MLP([64, 100, 100, 10]), digits, TREATMENTS, seed=seed)
+        for treatment in TREATMENTS:
+            asked = {"protocol": protocol, "data": f"digits:division={seed}", "methods": treatment or "none"}
+            run = Run.from_dict({**asked, "seed": seed, "evaluate_each": max(FIRST_STEPS, THEN_STEPS)})
+            rows.append({"treatment": treatment, **execute(run, None)[-1]})
     return rows
 
 

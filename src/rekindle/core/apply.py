@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -165,7 +166,7 @@ def _fetch(name: str, tensors: Tensors) -> Tensor:
 
 def finite(tensor: Tensor) -> bool:
     """Return whether all values are finite, without a copy of the tensor; the extremes of a NaN are NaN."""
-    return not tensor.numel() or all(math.isfinite(float(extreme)) for extreme in tensor.aminmax())
+    return not tensor.numel() or all(math.isfinite(float(extreme)) for extreme in tensor.detach().aminmax())
 
 
 def _check(edit: Edit, old: Tensor, new: Tensor) -> None:
@@ -261,6 +262,15 @@ def carry_out(update: Update, optimizers: Sequence[Optimizer] = ()) -> None:
             stale = [moment for tensor in tensors for each in optimizers for moment in moments(each, tensor)]
             if stale:
                 torch._foreach_zero_(stale)
+
+
+@torch.no_grad()
+def spread(tensors: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> None:
+    """Give every process the first one's values: tensors, and the optimizers' moments of them."""
+    for tensor in tensors:
+        dist.broadcast(tensor, 0)
+        for moment in [moment for each in optimizers for moment in moments(each, tensor)]:
+            dist.broadcast(moment, 0)
 
 
 def _put(target: Tensor, new: Tensor, log: list[Written] | None) -> None:

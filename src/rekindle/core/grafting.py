@@ -263,17 +263,17 @@ def _standardise(module: nn.Module, put: Standardise, model: nn.Module, grown: G
             grown.back.append(partial(buffer.fill_, buffer.item()))
             buffer.fill_(value)
     else:
-        grown.back.append(_reset_compiler)  # the last step back
+        grown.back.append(reset_compiler)  # the last step back
         like = next((t for m in (module, model) for t in m.parameters() if t.is_floating_point()), torch.zeros(()))
         for name, value in ((MEAN, put.mean), (STD, put.std)):
             module.register_buffer(name, torch.tensor(value, dtype=like.dtype, device=like.device))
             grown.back.append(partial(module._buffers.pop, name))
         grown.back.append(module.register_forward_hook(FixedNormalisation()).remove)
-        _reset_compiler()
+        reset_compiler()
     grown.watched += [(buffer, buffer._version) for buffer in (getattr(module, MEAN), getattr(module, STD))]
 
 
-def _reset_compiler() -> None:
+def reset_compiler() -> None:
     """Make torch.compile look again: it does not notice hooks that come or go after it has compiled a module."""
     if "torch._dynamo" in sys.modules:
         torch.compiler.reset()

@@ -6,15 +6,17 @@ holds what changes from step to step.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from rekindle.core.apply import tensors_of
 from rekindle.core.card import Card
 from rekindle.core.edit import Edits
+from rekindle.core.errors import KeeperError
 from rekindle.core.update import Update
 
 
@@ -27,7 +29,8 @@ class Site:
         graph: Its unit graph; `graph.traced` is False when no example was given.
         tensors: Live parameters and buffers by canonical name.
         optimizers: All optimizers, possibly none.
-        reference: Initial weights by name: those at the start of the Keeper unless the user gave others.
+        reference: Initial weights by name: those at the start of the Keeper unless the user gave others. To be read in
+            `start`: a copy is made when a tensor is first asked for.
         seed: Seed of every draw, together with tensor, reason and step.
         watch: What is seen of activations (`rekindle.observe.activations.Watch`), None if no method asked for it.
     """
@@ -43,6 +46,34 @@ class Site:
     def trained(self) -> dict[str, Tensor]:
         """Return the parameters that take gradients, by name."""
         return {name: self.tensors[name] for name, p in self.model.named_parameters() if p.requires_grad}
+
+
+class StartingWeights(Mapping[str, Tensor]):
+    """Weights as they are when they are first asked for, which is when methods start; only what is asked is copied."""
+
+    def __init__(self, model: nn.Module, before: StartingWeights | None = None) -> None:
+        """Take over what a tensor was at an earlier start, where it was asked for and is still in the model."""
+        self._tensors = tensors_of(model)
+        self._copies: dict[Tensor, Tensor] = dict(before._copies) if before is not None else {}
+
+    def __getitem__(self, name: str) -> Tensor:
+        tensor = self._tensors[name]
+        if tensor not in self._copies:
+            self._copies[tensor] = tensor.detach().clone()
+        return self._copies[tensor]
+
+    def rebase(self) -> None:
+        """Take the tensors that were asked for as they are now."""
+        self._copies = {tensor: tensor.detach().clone() for tensor in self._copies}
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tensors
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
 
 
 class Running:
@@ -95,3 +126,19 @@ class Stepping(Protocol):
 
     def start(self, site: Site) -> Running:
         """Return the method at work on a model."""
+
+
+def at_work(key: str, methods: Sequence[Stepping], running: Sequence[Running]) -> Running:
+    """Return the running method of a key.
+
+    Raises:
+        KeeperError: There is none.
+    """
+    found = {method.key: one for method, one in zip(methods, running, strict=True)}
+    if key not in found:
+        raise KeeperError(
+            expected=f"a method at work: {', '.join(found) or 'there is none'}",
+            got=repr(key),
+            fix="name it in methods= of the Keeper; one-shot methods act at boundaries only",
+        )
+    return found[key]

@@ -74,6 +74,7 @@ class Subject:
         batches: Batches of data, kept in memory.
         loss: Function (model, batch) -> scalar.
         seed: Seed of every draw.
+        memory: What metrics computed once and share (singular values); a subject is looked at once, and not changed.
     """
 
     tensors: Mapping[str, Tensor]
@@ -84,6 +85,7 @@ class Subject:
     batches: tuple[Any, ...] = ()
     loss: Any = None
     seed: int = 0
+    memory: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def has(self, need: Need) -> bool:
         """Tell whether a need is met."""

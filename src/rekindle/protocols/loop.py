@@ -1,111 +1,328 @@
-"""The one plain training loop: the only caller of `backward` and of the optimizer's `step`. It knows no method."""
+"""The one plain training loop: the only caller of `backward` and of the optimizer's `step`. It knows no method.
+
+Data lie in memory on the device and are indexed, not loaded. Every order and every augmentation is drawn from a
+generator named by stage, epoch and step, so that where training stands is a few numbers: `Place`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.optim import Optimizer
 
 from rekindle.core.errors import RekindleError
 from rekindle.core.seeds import generator
+from rekindle.data.dataset import Examples
+from rekindle.keeper import Keeper
+from rekindle.protocols.schedule import Constant, Plateau, Schedule
+from rekindle.protocols.stage import Augmentation, Stage
+
+Row = dict[str, Any]
+
+
+class TrainingError(RekindleError):
+    """Training came to a point from which it cannot go on."""
 
 
 @dataclass(frozen=True)
-class Budget:
-    """How long and how fast a stage is trained.
+class How:
+    """How every stage is trained, as far as the stage does not say itself.
 
     Args:
-        steps: Number of optimizer steps.
-        batch_size: Images a step; a smaller data set is taken whole.
-        learning_rate: Of Adam.
-        clip: Largest norm of the whole gradient, or None for no clipping.
+        batch_size: Examples a step; a smaller set is taken whole, an incomplete last batch is left out.
+        clip: Largest norm of the whole gradient.
+        warmup: Fraction of a stage over which the learning rate rises linearly from 0.
+        schedule: What the learning rate does afterwards.
+        augment: Augmentation of training batches.
+        precision: "float32", or "bfloat16" for autocast with images in channels_last order.
+        evaluate_each: Epochs from one evaluation to the next.
     """
 
-    steps: int = 200
     batch_size: int = 256
-    learning_rate: float = 1e-3
     clip: float | None = None
+    warmup: float = 0.0
+    schedule: Schedule = dataclasses.field(default_factory=Constant)
+    augment: Augmentation | None = None
+    precision: Literal["float32", "bfloat16"] = "float32"
+    evaluate_each: int = 1
 
-    def __post_init__(self) -> None:
-        clipped = self.clip is None or self.clip > 0
-        if self.steps < 0 or self.batch_size < 1 or self.learning_rate <= 0 or not clipped:
-            raise RekindleError(
-                expected="steps >= 0, batch_size >= 1, learning_rate > 0, and clip > 0 or None",
-                got=str(self),
-                fix="correct the number that is out of its range",
-            )
+
+@dataclass
+class Place:
+    """Where the training of a stage stands; everything that changes beside model, optimizer and Keeper.
+
+    Attributes:
+        epoch: Finished epochs.
+        step: Finished steps of the epoch that is under way.
+        loss: Sum of its losses so far, on the device.
+        best: Best validation loss.
+        since_best: Epochs since then.
+        plateaus: How often the learning rate was lowered for want of progress.
+        since_plateau: Epochs since the last time, or since the best loss.
+        finished: Whether the stage is over.
+        seconds: Time in training steps, evaluations left out.
+    """
+
+    epoch: int = 0
+    step: int = 0
+    loss: Tensor | float = 0.0
+    best: float = math.inf
+    since_best: int = 0
+    plateaus: int = 0
+    since_plateau: int = 0
+    finished: bool = False
+    seconds: float = 0.0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all of it as plain data."""
+        return {**vars(self), "loss": float(self.loss)}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Place:
+        """Return the place that `state_dict` told of."""
+        return cls(**state)
+
+
+@dataclass(frozen=True)
+class Length:
+    """How many steps a stage has, and how they are divided into epochs.
+
+    Example:
+        >>> Length(count=10, batch_size=4, epochs=None, steps=5).in_epoch(2)
+        1
+    """
+
+    count: int
+    batch_size: int
+    epochs: int | None
+    steps: int | None
+
+    @property
+    def size(self) -> int:
+        """Examples a step."""
+        return min(self.batch_size, self.count)
+
+    @property
+    def each(self) -> int:
+        """Steps of a whole epoch."""
+        return self.count // self.size
+
+    @property
+    def total(self) -> int:
+        """Steps of the stage."""
+        return self.steps if self.steps is not None else (self.epochs or 0) * self.each
+
+    @property
+    def last(self) -> int:
+        """Number of epochs, the last of which may be incomplete."""
+        return -(-self.total // self.each)
+
+    def in_epoch(self, epoch: int) -> int:
+        """Return the number of steps in an epoch, counted from 0."""
+        return min(self.each, self.total - epoch * self.each)
+
+
+def length_of(stage: Stage, how: How) -> Length:
+    """Return the length of a stage."""
+    return Length(len(stage.train), how.batch_size, stage.epochs, stage.steps)
 
 
 def train(
     model: nn.Module,
-    inputs: Tensor,
-    labels: Tensor,
-    budget: Budget,
+    optimizer: Optimizer,
+    stage: Stage,
+    how: How,
+    place: Place,
     *,
-    optimizer: torch.optim.Optimizer | None = None,
+    keeper: Keeper | None = None,
     seed: int = 0,
-) -> list[float]:
-    """Train a classifier on tensors in memory.
+    after_step: Callable[[], None] | None = None,
+    after_epoch: Callable[[Row | None], None] | None = None,
+) -> None:
+    """Train a model on a stage from a place on, to the end of the stage.
 
     Args:
-        model: Changed in place, and left in training mode.
-        inputs: All inputs, `[n, ...]`.
-        labels: All labels, `[n]`.
-        budget: Steps, batch size, learning rate, clipping.
-        optimizer: Yours, with its own learning rate; a fresh Adam when left out.
-        seed: Decides the order of the examples; the global generator is not touched.
+        model: Changed in place.
+        optimizer: With its own learning rates, see `remember_rates`.
+        stage: What to train on.
+        how: What the stage does not say.
+        place: Where to begin; moved along.
+        keeper: Methods that act in every step.
+        seed: Decides order and augmentations.
+        after_step: Called after each step but the last of an epoch, when everything is in a state to be saved.
+        after_epoch: Called after each epoch with its row, or None where nothing was evaluated.
 
-    Returns:
-        The loss of each step, before the step.
+    Raises:
+        TrainingError: The loss is not finite any more.
 
     Example:
+        >>> stage = Stage("all", Examples(torch.eye(2), torch.arange(2)), Examples(torch.eye(2), torch.arange(2)), 50)
         >>> model = nn.Linear(2, 2)
-        >>> losses = train(model, torch.eye(2), torch.arange(2), Budget(steps=50, learning_rate=0.1))
-        >>> len(losses), losses[-1] < losses[0]
-        (50, True)
+        >>> train(model, torch.optim.Adam(model.parameters(), lr=0.1), stage, How(), Place())
+        >>> evaluate(model, stage.test)[0]
+        1.0
     """
-    optimizer = optimizer or torch.optim.Adam(model.parameters(), lr=budget.learning_rate)
-    order = batches(len(labels), budget.batch_size, generator(seed, "batches", "shuffle"))
-    losses: list[Tensor] = []
-    model.train()
-    for _, batch in zip(range(budget.steps), order, strict=False):
-        optimizer.zero_grad()
-        loss = cross_entropy(model(inputs[batch]), labels[batch])
-        loss.backward()
-        if budget.clip is not None:
-            nn.utils.clip_grad_norm_(model.parameters(), budget.clip)
-        optimizer.step()
-        losses.append(loss.detach())
-    return torch.stack(losses).tolist() if losses else []
+    length, schedule = length_of(stage, how), stage.schedule or how.schedule
+    augment = stage.augment or how.augment
+    remember_rates(optimizer)
+    place.finished = place.finished or place.epoch >= length.last
+    while not place.finished:
+        begun = time.perf_counter()
+        model.train()
+        if place.step == 0 and keeper is not None and stage.rebase and _lowered(schedule, place):
+            keeper.rebase()
+        order = order_of(length, generator(seed, f"{stage.name}, epoch {place.epoch}", "order"))  # [steps, batch]
+        order = order.to(stage.train.labels.device)
+        for step in range(place.step, length.in_epoch(place.epoch)):
+            random = generator(seed, f"{stage.name}, epoch {place.epoch}, step {step}", "augment") if augment else None
+            set_rates(optimizer, stage, rate_factor(schedule, how.warmup, length, place))
+            inputs = stage.train.batch(order[step], _bound(augment, random))
+            loss = loss_of(model, inputs, stage.train.labels[order[step]], how.precision)
+            place.loss = place.loss + loss.detach()
+            if keeper is not None:
+                loss = loss + keeper.penalty()
+            optimizer.zero_grad()
+            loss.backward()
+            if how.clip is not None:
+                nn.utils.clip_grad_norm_(model.parameters(), how.clip)
+            optimizer.step()
+            if keeper is not None:
+                keeper.step()
+            place.step += 1
+            if after_step is not None and place.step < length.in_epoch(place.epoch):
+                place.seconds, begun = place.seconds + time.perf_counter() - begun, time.perf_counter()
+                after_step()
+        place.loss = float(place.loss)  # the one synchronisation of an epoch
+        place.seconds += time.perf_counter() - begun
+        row = _finish_epoch(model, stage, how, length, schedule, place)
+        if after_epoch is not None:
+            after_epoch(row)
 
 
-def batches(count: int, batch_size: int, random: torch.Generator) -> Iterator[Tensor]:
-    """Yield index batches without end: every epoch a new order, an incomplete last batch is left out.
+def _finish_epoch(
+    model: nn.Module, stage: Stage, how: How, length: Length, schedule: Schedule, place: Place
+) -> Row | None:
+    """Move on to the next epoch; evaluate if it is due."""
+    mean = float(place.loss) / place.step
+    if not math.isfinite(mean):
+        raise TrainingError(
+            expected="a finite loss",
+            got=f"{mean} in epoch {place.epoch + 1} of {stage.name!r}",
+            fix="take a smaller learning rate, a clip, or a weaker setting of the method",
+        )
+    factor = rate_factor(schedule, how.warmup, length, place)
+    place.epoch, place.step, place.loss = place.epoch + 1, 0, 0.0
+    held = None if stage.validation is None else evaluate(model, stage.validation, how.precision)[1]
+    _watch_progress(held, schedule, stage.patience, place)
+    place.finished = place.finished or place.epoch >= length.last
+    each = stage.evaluate_each or how.evaluate_each
+    if not place.finished and place.epoch % each:
+        return None
+    row: Row = {"epoch": place.epoch, "step": min(place.epoch * length.each, length.total), "train_loss": mean}
+    row |= evaluation(model, stage, how.precision) | {"rate_factor": factor, "stage_seconds": place.seconds}
+    return row if held is None else row | {"validation_loss": held}
 
-    Example:
-        >>> [len(batch) for batch, _ in zip(batches(5, 2, torch.Generator()), range(3))]
-        [2, 2, 2]
-    """
-    size = min(batch_size, count)
-    while True:
-        order = torch.randperm(count, generator=random)  # [count]
-        yield from order[: count // size * size].split(size)
+
+def _watch_progress(held: float | None, schedule: Schedule, patience: int | None, place: Place) -> None:
+    if held is None:
+        return
+    better = held < place.best
+    place.best = min(held, place.best)
+    place.since_best = 0 if better else place.since_best + 1
+    place.since_plateau = 0 if better else place.since_plateau + 1
+    if isinstance(schedule, Plateau) and place.since_plateau >= schedule.patience:
+        place.plateaus, place.since_plateau = place.plateaus + 1, 0
+    place.finished = patience is not None and place.since_best >= patience
+
+
+def loss_of(model: nn.Module, inputs: Tensor, labels: Tensor, precision: str = "float32") -> Tensor:
+    """Return the cross entropy of a batch; under autocast the loss itself is computed in float32."""
+    if precision == "float32":
+        return cross_entropy(model(inputs), labels)
+    if inputs.ndim == 4:
+        inputs = inputs.contiguous(memory_format=torch.channels_last)
+    with torch.autocast(inputs.device.type, torch.bfloat16):
+        outputs = model(inputs)
+    return cross_entropy(outputs.float(), labels)
+
+
+def order_of(length: Length, random: torch.Generator) -> Tensor:
+    """Return the examples of each step of an epoch, `[steps, batch]`; an incomplete last batch is left out."""
+    order = torch.randperm(length.count, generator=random)
+    return order[: length.each * length.size].view(length.each, length.size)
+
+
+def remember_rates(optimizer: Optimizer) -> None:
+    """Note the learning rates and weight decays that the optimizer was made with, from which all others follow."""
+    for group in optimizer.param_groups:
+        group.setdefault("initial_lr", group["lr"])
+        group.setdefault("initial_weight_decay", group.get("weight_decay", 0.0))
+
+
+def set_rates(optimizer: Optimizer, stage: Stage, factor: float) -> None:
+    """Set the learning rates for a step; a stage's own rate is that of the first group, others keep their ratio."""
+    first = optimizer.param_groups[0]["initial_lr"]
+    factor = factor if stage.learning_rate is None else factor * stage.learning_rate / first
+    for group in optimizer.param_groups:
+        group["lr"] = group["initial_lr"] * factor
+        if "weight_decay" in group:
+            own = group["initial_weight_decay"]
+            group["weight_decay"] = own if stage.weight_decay is None else stage.weight_decay
+
+
+def rate_factor(schedule: Schedule, warmup: float, length: Length, place: Place) -> float:
+    """Return what the learning rate is multiplied by in the step that comes next."""
+    factor = schedule.factor(place.epoch, place.plateaus)
+    rising = math.ceil(warmup * length.total)
+    done = place.epoch * length.each + place.step
+    return factor * min(1.0, (done + 1) / rising) if rising else factor
+
+
+def _lowered(schedule: Schedule, place: Place) -> bool:
+    now, before = (schedule.factor(epoch, place.plateaus) for epoch in (place.epoch, max(0, place.epoch - 1)))
+    return now < before
+
+
+def _bound(augment: Augmentation | None, random: torch.Generator | None) -> Callable[[Tensor], Tensor] | None:
+    if augment is None or random is None:
+        return None
+    return lambda images: augment(images, random)
+
+
+def evaluation(model: nn.Module, stage: Stage, precision: str = "float32") -> Row:
+    """Return accuracy and loss on the stage's test data, and accuracy on its other data."""
+    accuracy_, loss = evaluate(model, stage.test, precision)
+    others = {f"accuracy_{name}": evaluate(model, also, precision)[0] for name, also in stage.also.items()}
+    return {"accuracy": accuracy_, "loss": loss, **others}
 
 
 @torch.no_grad()
-def accuracy(model: nn.Module, inputs: Tensor, labels: Tensor, batch_size: int = 1024) -> float:
-    """Return the fraction of inputs whose largest output is their label; the model's mode is kept.
+def evaluate(
+    model: nn.Module, examples: Examples, precision: str = "float32", batch_size: int = 1024
+) -> tuple[float, float]:
+    """Return accuracy and mean cross entropy; the model's mode is kept.
 
     Example:
-        >>> accuracy(nn.Identity(), torch.eye(4), torch.tensor([0, 1, 2, 0]))
+        >>> evaluate(nn.Identity(), Examples(torch.eye(4), torch.tensor([0, 1, 2, 0])))[0]
         0.75
     """
     was_training = model.training
     model.eval()
-    parts = zip(inputs.split(batch_size), labels.split(batch_size), strict=True)
-    correct = sum(int((model(part).argmax(dim=1) == target).sum()) for part, target in parts)
+    correct, loss = 0, 0.0
+    for start in range(0, len(examples), batch_size):
+        part = slice(start, start + batch_size)
+        inputs, labels = examples.batch(part), examples.labels[part]
+        with torch.autocast(inputs.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+            outputs = model(inputs)
+        correct += int((outputs.argmax(dim=1) == labels).sum())
+        loss += float(cross_entropy(outputs.float(), labels, reduction="sum"))
     model.train(was_training)
-    return correct / len(labels)
+    return correct / len(examples), loss / len(examples)

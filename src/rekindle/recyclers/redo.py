@@ -31,8 +31,10 @@ CARD = Card(
         "nonlinearity, where the next layer reads them.",
         "Every group of units that the graph knows takes part, the last hidden layer and residual streams included; a "
         "unit of a stream is recycled in all layers that write and read it.",
-        "A layer that is silent as a whole has score 0 everywhere and is recycled as a whole, except one unit, so that "
-        "a signal gets through again.",
+        "A residual stream is scored by the mean over all layers that read it: what is silent for one may speak to the "
+        "next.",
+        "A layer that is silent as a whole has score 0 everywhere and is recycled as a whole; its outgoing weights, "
+        "all zero then, move in the next step.",
     ),
     example="""
 >>> import torch
@@ -65,7 +67,7 @@ class Redo:
     identity: ClassVar[dict[str, Any]] = {"skip": ("*",)}
     observes: ClassVar[tuple[str, ...]] = ("magnitude",)
 
-    threshold: Annotated[float, Field(ge=0)] = 0.025
+    threshold: Annotated[float, Field(ge=0, lt=1)] = 0.025
     period: Annotated[int, Field(ge=1)] = 1000
     skip: tuple[str, ...] = ()
 
@@ -100,5 +102,4 @@ def dormant(magnitude: Tensor, threshold: float) -> Tensor:
         [1, 3]
     """
     score = magnitude / magnitude.mean().clamp_min(torch.finfo(magnitude.dtype).tiny)
-    units = (score <= threshold).nonzero().reshape(-1)
-    return units[1:] if len(units) == len(magnitude) else units
+    return (score <= threshold).nonzero().reshape(-1)

@@ -169,7 +169,11 @@ def _chart(chart: Chart, charts: list[dict[str, Any]]) -> str:
         "axis": {"labelLimit": 160, "gridColor": "#e3e3e3"},
         "legend": {"orient": "bottom", "columns": 3},
     }
-    spec = {"$schema": "https://vega.github.io/schema/vega-lite/v5.json", "width": "container", "height": 260}
+    spec: dict[str, Any] = {
+        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
+        "width": "container",
+        "height": 260,
+    }
     charts.append({**spec, "config": config, "data": {"values": [_plain(row) for row in chart.data]}, **chart.spec})
     link = f"<a download='{_file_name(chart.title)}.csv' href='{_as_csv(chart.data)}'>numbers (CSV)</a>"
     caption = f"{html.escape(chart.caption)} " if chart.caption else ""

@@ -1,0 +1,189 @@
+"""One run from its spec to its rows: killed at any moment, it goes on bit-equal from its last checkpoint."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rekindle.bench import checkpoint
+from rekindle.bench.bar import Bar
+from rekindle.bench.door import FRESH, check, methods_of
+from rekindle.bench.measure import measurer
+from rekindle.bench.optimizers import optimizer
+from rekindle.bench.spec import Run
+from rekindle.core.seeds import seed_of
+from rekindle.data.augment import augmentation
+from rekindle.data.catalogue import load
+from rekindle.data.subsets import fraction, hold_out, noisy_labels
+from rekindle.models.catalogue import build
+from rekindle.protocols.catalogue import protocol
+from rekindle.protocols.learner import Learner
+from rekindle.protocols.loop import How, length_of
+from rekindle.protocols.schedule import schedule
+from rekindle.protocols.stage import Stage
+
+Row = dict[str, Any]
+COLUMNS = ("protocol", "data", "model", "methods", "seed")
+
+
+def execute(
+    run: Run,
+    folder: Path | None,
+    *,
+    progress: Callable[[Row], None] | None = None,
+    every: float = 10.0,
+    bar: bool = False,
+) -> list[Row]:
+    """Train a run, or go on with it, and return its rows.
+
+    Args:
+        run: What to train.
+        folder: Of this run alone; the checkpoint is written there. Called again, it goes on from there, and a finished
+            run only returns its rows. None keeps nothing.
+        progress: Called with each new row; again with the rows after the last checkpoint if the run was killed.
+        every: Seconds from one checkpoint to the next; 0 for one after each step. There is one after each stage.
+        bar: Show what remains, if the output is a terminal.
+
+    Returns:
+        A row for each evaluation, with at least key, protocol, data, model, methods, seed, stage, epoch, accuracy, loss
+        and seconds. `event` is "boundary" right after one-shot methods, "epoch", or "end" for the last of a stage.
+
+    Raises:
+        RekindleError: The run makes no sense, its data are missing, its loss is not finite, or a checkpoint cannot be
+            written; a run that is started again goes on from its last checkpoint.
+
+    Example:
+        >>> run = Run(protocol="warm_start:before=2,after=1,fraction=0.5", batch_size=64)
+        >>> [(row["stage"], row["event"], row["epoch"]) for row in execute(run, None)]
+        [(0, 'epoch', 1), (0, 'end', 2), (1, 'boundary', 0), (1, 'end', 1)]
+    """
+    check(run)
+    head = {"key": run.key, **{name: getattr(run, name) for name in COLUMNS}}
+    saved = None if folder is None else _saved(run, folder)
+    if saved is not None and saved["finished"]:
+        return [{**head, **row} for row in saved["learner"]["rows"]]
+    with _threads(run.threads):
+        stages, classes = stages_of(run)
+        learner = learner_of(run, stages, classes)
+        if saved is not None:
+            learner.load_state_dict(saved["learner"])
+        with Bar(bar, [stage.name for stage in stages], [length_of(s, how_of(run)).last for s in stages]) as shown:
+            keep = _Keep(run, folder, every, learner, shown)
+            rows = learner.run(keep, lambda row: keep.tell({**head, **row}, progress))
+    if folder is not None:
+        checkpoint.tidy(folder)
+    return [{**head, **row} for row in rows]
+
+
+@dataclass
+class _Keep:
+    """Saves when it is due, and moves the bar."""
+
+    run: Run
+    folder: Path | None
+    every: float
+    learner: Learner
+    bar: Bar
+    last: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.last = time.monotonic()
+
+    def __call__(self, must: bool) -> None:
+        self.bar.move(*self.learner.where)
+        if self.folder is not None and (must or time.monotonic() - self.last >= self.every):
+            content = {"key": self.run.key, "run": self.run.to_dict(), "finished": self.learner.finished}
+            checkpoint.write(self.folder, {**content, "learner": self.learner.state_dict()})
+            self.last = time.monotonic()
+
+    def tell(self, row: Row, progress: Callable[[Row], None] | None) -> None:
+        self.bar.tell(row)
+        if progress is not None:
+            progress(row)
+
+
+def _saved(run: Run, folder: Path) -> dict[str, Any] | None:
+    saved = checkpoint.read(folder)
+    if saved is not None and saved["key"] != run.key:
+        differing = sorted(name for name, value in run.to_dict().items() if saved["run"].get(name) != value)
+        raise checkpoint.CheckpointError(
+            expected=f"the checkpoint of run {run.key} in {folder}",
+            got=f"that of run {saved['key']}, which differs in {', '.join(differing)}",
+            fix="give each run a folder of its own, named by its key",
+        )
+    return saved
+
+
+def stages_of(run: Run) -> tuple[list[Stage], int]:
+    """Return the stages of a run, those of its protocol with what the run says about all of them; and the classes."""
+    data = load(run.data, run.seed)
+    train = fraction(data.train, run.sample_fraction, run.seed)
+    data = data.with_train(noisy_labels(train, run.label_noise, data.classes, seed_of(run.seed, "run", "label noise")))
+    stages = [_as_asked(run, stage) for stage in protocol(run.protocol).stages(data, run.seed)]
+    labels = [
+        int(part.labels.max()) + 1 for s in stages for part in (s.train, s.test, s.validation) if part is not None
+    ]
+    return stages, max(data.classes, *labels)  # a second data set may have more
+
+
+def _as_asked(run: Run, stage: Stage) -> Stage:
+    if run.epochs is not None:
+        stage = replace(stage, epochs=run.epochs, steps=None, evaluate_each=None)
+    if stage.validation is None and run.validation:
+        learned, held = hold_out(stage.train, run.validation, run.seed)
+        stage = replace(stage, train=learned, validation=held)
+    if stage.patience is None and stage.validation is not None:
+        stage = replace(stage, patience=run.patience)
+    return stage
+
+
+@dataclass(frozen=True)
+class _Shape:
+    shape: tuple[int, ...]
+    classes: int
+
+
+def learner_of(run: Run, stages: list[Stage], classes: int) -> Learner:
+    """Return the learner of a run at its beginning."""
+    fitting = _Shape(stages[0].train.shape, classes)
+    return Learner(
+        lambda: build(run.model, fitting),
+        lambda model, example: optimizer(run.optimizer, model, example),
+        stages,
+        how_of(run),
+        methods=methods_of(run),
+        fresh=run.methods == FRESH,
+        seed=run.seed,
+        device=run.device,
+        measure=measurer(run.metrics, run.seed) if run.metrics else None,
+        measure_epochs=run.metrics_each == "epoch",
+    )
+
+
+def how_of(run: Run) -> How:
+    """Return how the run trains every stage."""
+    return How(
+        batch_size=run.batch_size,
+        clip=run.clip,
+        warmup=run.warmup,
+        schedule=schedule(run.schedule),
+        augment=augmentation(run.augment),
+        precision=run.precision,
+        evaluate_each=run.evaluate_each,
+    )
+
+
+@contextlib.contextmanager
+def _threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,260 @@
+"""Trainability: does the network still learn as fast as a fresh one of its class? Tried out, on copies.
+
+The only metric that trains. The user's model is copied and never trained itself; the global generators are put back.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rekindle.core.errors import PlanError
+from rekindle.core.seeds import generator, global_seed, seed_of
+from rekindle.metrics.reading import Metric, Reading, Subject
+from rekindle.observe.features import labels_of
+from rekindle.observe.visit import batches_of, device_of
+
+# Long enough that a fresh network gets somewhere: after 40 steps one whose units are all dead is hardly behind.
+STEPS, REPEATS, LEARNING_RATE = 100, 3, 1e-3
+# 97.5% points of Student's t for 1, 2, ... degrees of freedom.
+STUDENT = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228]
+STUDENT += [2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093]
+
+METRIC = Metric(
+    key="trainability",
+    title="Trainability probe",
+    source="Ash and Adams 2020 (the warm-start gap); Lyle et al. 2023 (random labels)",
+    what="Copies of the network and fresh ones of its class take the same 100 steps of Adam (1e-3) on the same "
+    "batches, which should be the data to come (labels='random' draws them anew). The reading is (A - A') / A', A the "
+    "mean training loss over the steps and A' that of the fresh one: 0.1 is 10% more loss on the way. Mean of 3 "
+    "repeats with other labels, orders and fresh draws; a 95% interval by Student's t and the final losses are in the "
+    "details.",
+    unit="relative loss",
+    direction="lower",
+    range=(-math.inf, math.inf),
+    needs=("loss",),
+    known="The question itself, asked directly, so it needs no proxy; for this optimizer and this short horizon. On "
+    "data that it knows an aged network is ahead (a negative reading): give it new data. With random "
+    "labels one that is sure of itself starts far behind, whatever its plasticity: look at the final losses then. An "
+    "interval that holds 0 is no evidence of a loss. Costs 600 training steps.",
+)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How an aged network trained, against fresh ones.
+
+    Attributes:
+        mean: Mean over repeats of (area of the aged - area of the fresh) / area of the fresh.
+        low: Lower end of the 95% interval; minus infinity with a single repeat.
+        high: Upper end.
+        repeats: The value of each repeat.
+        final: The same for the mean loss of the last tenth of the steps, as a plain difference.
+    """
+
+    mean: float
+    low: float
+    high: float
+    repeats: tuple[float, ...]
+    final: float
+
+
+def trainability(aged: Sequence[Sequence[float]], fresh: Sequence[Sequence[float]]) -> Comparison:
+    """Compare training-loss curves, pair by pair; a curve that is not finite counts as infinitely bad.
+
+    Args:
+        aged: One curve a repeat.
+        fresh: One curve a repeat, trained on the same as the aged one's.
+
+    Raises:
+        PlanError: A fresh network did not train: its loss is not finite, or not above zero.
+
+    Example:
+        >>> found = trainability([[2.0, 1.0], [2.0, 2.0]], [[1.0, 1.0], [2.0, 2.0]])
+        >>> found.repeats, found.mean, found.final
+        ((0.5, 0.0), 0.25, 0.0)
+    """
+    areas = [statistics.fmean(curve) for curve in fresh]
+    if not all(math.isfinite(area) and area > 0 for area in areas):
+        raise PlanError(
+            expected="a mean training loss of the fresh network that is finite and above zero",
+            got=str(areas),
+            fix="probe with a smaller learning rate, or with a loss that is never negative",
+        )
+    values = tuple((_finite_mean(curve) - area) / area for curve, area in zip(aged, areas, strict=True))
+    tails = [_finite_mean(_tail(a)) - _finite_mean(_tail(f)) for a, f in zip(aged, fresh, strict=True)]
+    mean = statistics.fmean(values)
+    half = _half_width(values)
+    return Comparison(mean, mean - half, mean + half, values, statistics.fmean(tails))
+
+
+def _finite_mean(curve: Sequence[float]) -> float:
+    mean = statistics.fmean(curve)
+    return mean if math.isfinite(mean) else math.inf
+
+
+def _tail(curve: Sequence[float]) -> Sequence[float]:
+    return curve[-max(1, len(curve) // 10) :]
+
+
+def _half_width(values: Sequence[float]) -> float:
+    count = len(values)
+    if count < 2 or not all(map(math.isfinite, values)):
+        return math.inf
+    student = STUDENT[count - 2] if count - 2 < len(STUDENT) else 2.093
+    return student * statistics.stdev(values) / math.sqrt(count)
+
+
+def probe(
+    subject: Subject,
+    *,
+    steps: int = STEPS,
+    repeats: int = REPEATS,
+    learning_rate: float = LEARNING_RATE,
+    labels: str = "given",
+    factory: Callable[[], nn.Module] | None = None,
+) -> Reading:
+    """Train copies of the subject's model and fresh ones, and compare.
+
+    Args:
+        subject: With a live model, batches and a loss.
+        steps: Training steps.
+        repeats: How often, each time with other labels, another order of the batches and another fresh network.
+        learning_rate: Of Adam.
+        labels: "given" for the batches as they are, which should be the new data; or "random" ones, which any network
+            that is sure of itself unlearns slowly at first.
+        factory: Builds a fresh model; left out, tensors are drawn by their layers' laws.
+
+    Raises:
+        PlanError: The model cannot be copied or drawn afresh, or the fresh network does not train.
+    """
+    if min(steps, repeats) < 1 or learning_rate <= 0 or labels not in ("random", "given"):
+        raise PlanError(
+            expected='steps and repeats of at least 1, learning_rate > 0, labels "random" or "given"',
+            got=f"steps={steps}, repeats={repeats}, learning_rate={learning_rate}, labels={labels!r}",
+            fix="correct the value that is out of its range",
+        )
+    assert subject.model is not None
+    kept = list(batches_of(list(subject.batches), device_of(subject.model.parameters()), METRIC.key))
+    shuffled = labels == "random" and all(labels_of(batch) is not None for batch in kept)
+    curves: dict[str, list[list[float]]] = {"aged": [], "fresh": []}
+    unknown: list[str] = []
+    for repeat in range(repeats):
+        seed = seed_of(subject.seed, "probe", str(repeat))
+        new, unknown = _fresh(subject, factory, seed)
+        batches = with_random_labels(kept, seed) if shuffled else kept
+        for name, model in (("aged", _copy(subject.model)), ("fresh", new)):
+            curves[name].append(_train(model, subject.loss, batches, steps, learning_rate, seed))
+    return _reading(curves, {"labels": "random" if shuffled else "given", "steps": steps, "not_fresh": unknown})
+
+
+def read(subject: Subject) -> Reading:
+    """Return how much more loss the network has on the way than a fresh one; interval and curves in the details."""
+    return probe(subject)
+
+
+def _reading(curves: Mapping[str, list[list[float]]], about: Mapping[str, Any]) -> Reading:
+    found = trainability(curves["aged"], curves["fresh"])
+    means = {name: [statistics.fmean(step) for step in zip(*each, strict=True)] for name, each in curves.items()}
+    details = {
+        "low": found.low,
+        "high": found.high,
+        "repeats": list(found.repeats),
+        "final_difference": found.final,
+        "final": {name: statistics.fmean(_tail(curve)) for name, curve in means.items()},
+        "curves": means,
+        **about,
+    }
+    return Reading(METRIC.key, found.mean, details=details)
+
+
+def with_random_labels(batches: Sequence[Any], seed: int) -> list[Any]:
+    """Return batches whose integer labels are drawn anew from those that occur; negative ones (to ignore) stay."""
+    every = [labels_of(batch) for batch in batches]
+    seen = torch.cat([labels.reshape(-1) for labels in every if labels is not None]).unique().cpu()
+    seen = seen[seen >= 0]
+    random = generator(seed, "labels", METRIC.key)
+
+    def drawn(old: Tensor) -> Tensor:
+        new = seen[torch.randint(len(seen), old.shape, generator=random)].to(old)
+        return torch.where(old >= 0, new, old)
+
+    return [_with_labels(batch, drawn(old)) for batch, old in zip(batches, every, strict=True) if old is not None]
+
+
+def _with_labels(batch: Any, labels: Tensor) -> Any:
+    return {**batch, "labels": labels} if isinstance(batch, Mapping) else (batch[0], labels)
+
+
+def _copy(model: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(model)
+    except Exception as error:
+        raise PlanError(
+            expected="a model that copy.deepcopy can copy, so that the copy is trained and not yours",
+            got=f"{type(error).__name__}: {error}",
+            fix="give the model without what cannot be copied (open files, tensors that are not leaves)",
+        ) from error
+
+
+def _fresh(subject: Subject, factory: Callable[[], nn.Module] | None, seed: int) -> tuple[nn.Module, list[str]]:
+    """Return a fresh network, and the parameters that nobody knows how to draw: they are as in the aged one."""
+    assert subject.model is not None
+    if factory is not None:
+        with global_seed(seed, "fresh", METRIC.key):
+            built = factory()
+        return built.to(device_of(subject.model.parameters())), []
+    graph, model = subject.graph, _copy(subject.model)
+    own = dict(model.named_parameters()) | dict(model.named_buffers())
+    values, unknown = {}, []
+    for name in (*graph.parameters, *graph.statistics()):
+        drawn = graph.fresh(name, tuple(own[name].shape), seed, METRIC.key)
+        drawn = (subject.reference or {}).get(name) if drawn is None else drawn
+        if drawn is None:
+            unknown.append(name)
+        else:
+            values[name] = drawn.to(own[name])
+    _refuse_half_known(unknown, own, values)
+    model.load_state_dict(values, strict=False)
+    return model, unknown
+
+
+def _refuse_half_known(unknown: Sequence[str], own: Mapping[str, Tensor], known: Mapping[str, Tensor]) -> None:
+    missing, there = (sum(own[name].numel() for name in names) for names in (unknown, known))
+    if missing > there:
+        raise PlanError(
+            expected="initialisers of most parameters, to draw a fresh network",
+            got=f"none for {missing} of {missing + there} numbers, such as {unknown[0]}",
+            fix="pass reference=, the initial weights, or call metrics.trainability.probe with factory=, a function "
+            "that builds the model",
+        )
+
+
+def _train(
+    model: nn.Module, loss: Callable[..., Tensor], batches: Sequence[Any], steps: int, learning_rate: float, seed: int
+) -> list[float]:
+    """Train a copy; return the loss of each step, before the step. One seed gives one order and one dropout."""
+    trained = [p for p in model.parameters() if p.requires_grad]
+    if not trained:
+        raise PlanError(expected="parameters that take gradients", got="all frozen", fix="set requires_grad")
+    optimizer = torch.optim.Adam(trained, lr=learning_rate)
+    random = generator(seed, "order", METRIC.key)
+    order: list[int] = []
+    losses = []
+    model.train()
+    with global_seed(seed, "train", METRIC.key), torch.enable_grad():
+        for _ in range(steps):
+            order = order or torch.randperm(len(batches), generator=random).tolist()
+            optimizer.zero_grad()
+            value = loss(model, batches[order.pop()])
+            value.backward()
+            optimizer.step()
+            losses.append(value.detach().reshape(()))
+    return torch.stack(losses).tolist()

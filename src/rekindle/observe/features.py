@@ -1,0 +1,92 @@
+"""One pass over data in evaluation mode, with a listener at the input of chosen modules. Hooks are always removed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from rekindle.graph.export import as_call, at_rest
+from rekindle.observe.visit import batches_of, device_of, visit
+
+Listener = Callable[[Tensor], None]  # is given what a module takes in
+Finish = Callable[[Any, Any], None]  # (batch, the model's output), after each batch
+
+
+@contextlib.contextmanager
+def resting(model: nn.Module, seed: int, reason: str) -> Iterator[None]:
+    """Let a model run in evaluation mode on copies of its buffers, with generators of its own; then all is put back."""
+    with visit(model, seed, reason), at_rest(model):
+        yield
+
+
+def inputs_of(batch: Any) -> Any:
+    """Return what of a batch the model is given: the first of a tuple or list, else all of it.
+
+    Example:
+        >>> inputs_of(("images", "labels")), inputs_of({"input_ids": 1})
+        ('images', {'input_ids': 1})
+    """
+    return batch[0] if isinstance(batch, (tuple, list)) else batch
+
+
+def labels_of(batch: Any) -> Tensor | None:
+    """Return the integer targets of a batch: the second of a pair, or a dict's "labels"; None where there are none."""
+    found = batch.get("labels") if isinstance(batch, Mapping) else None
+    if isinstance(batch, (tuple, list)) and len(batch) == 2:
+        found = batch[1]
+    whole = isinstance(found, Tensor) and not found.is_floating_point() and not found.is_complex()
+    return found if whole else None
+
+
+def pass_over(
+    model: nn.Module,
+    data: Any,
+    listeners: Mapping[str, Listener],
+    finish: Finish,
+    *,
+    seed: int = 0,
+    replaced: Mapping[str, Tensor] | None = None,
+) -> int:
+    """Run the model once over the data, without gradients, and return the number of batches.
+
+    Args:
+        model: The model; it is left as it was, whatever happens.
+        data: Batches: (inputs, targets), dicts of the model's arguments, or tensors.
+        listeners: By path of a module; called with the first tensor that the module is given.
+        finish: Called after each batch, with the batch and the model's output.
+        seed: Seed of a DataLoader's shuffling.
+        replaced: Values to use instead of the model's own, by name.
+    """
+    number = 0
+    with resting(model, seed, "features"), torch.no_grad(), _listening(model, listeners):
+        for batch in batches_of(data, device_of(model.parameters()), "features"):
+            args, kwargs = as_call(inputs_of(batch))
+            output = functional_call(model, dict(replaced), args, kwargs) if replaced else model(*args, **kwargs)
+            finish(batch, output)
+            number += 1
+    return number
+
+
+@contextlib.contextmanager
+def _listening(model: nn.Module, listeners: Mapping[str, Listener]) -> Iterator[None]:
+    def hook(listen: Listener) -> Callable[..., None]:
+        @torch.compiler.disable
+        def look(module: nn.Module, args: tuple[Any, ...]) -> None:
+            if args and isinstance(args[0], Tensor) and args[0].is_floating_point():
+                listen(args[0].detach())
+
+        return look
+
+    handles = []
+    try:
+        for path, listen in listeners.items():
+            handles.append(model.get_submodule(path).register_forward_pre_hook(hook(listen)))
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,162 @@
+"""Self-normalised resets: recycle units that are silent for longer than is usual for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from rekindle.core.card import Card
+from rekindle.core.names import matches
+from rekindle.core.running import Running, Site
+from rekindle.core.settings import settings
+
+CARD = Card(
+    key="snr",
+    kind="recycler",
+    title="Self-normalised resets",
+    source="Farias and Jozefiak 2024, Self-Normalized Resets for Plasticity in Continual Learning; FIRE: D",
+    what="A unit that is silent for longer than is usual for itself is recycled. "
+    "A unit fires in a step when its activation is not zero for some sample of the batch. Of each unit the lengths of "
+    "its silences (steps between two firings) are counted; when it has been silent for a steps and the share of its "
+    "silences of at least that length, P(A >= a), is no more than `threshold`, it is taken for dead. Recycled units "
+    "have fresh incoming weights, neutral normalisation, silent outgoing weights and cleared moments, and no history.",
+    when="When units die and it is not known how long a silence is too long: rare detectors are left alone. For units "
+    "that can be zero (ReLU); others (GELU, tanh, SiLU, what a LayerNorm gives) always fire and are never recycled.",
+    cost="Activations are looked at in every step; memory is 4 (longest + 1) bytes a unit. Whether a unit is due "
+    "is one synchronisation with the device in every `period` steps. Measured in benchmarks/.",
+    deviations=(
+        "Silences are counted in whole steps of the training loop (a batch, or several accumulated), and where the "
+        "next layers read the unit; a unit of a residual stream fires if it does for any of them.",
+        "Silences longer than `longest` count as that long. A unit that has fired less than `firings` times since its "
+        "start cannot be judged by itself: it is recycled after `longest` silent steps.",
+        "Nothing of the history is forgotten until the unit is recycled.",
+    ),
+    example="""
+>>> import torch
+>>> import rekindle as rk
+>>> net = torch.nn.Sequential(torch.nn.Linear(8, 6), torch.nn.ReLU(), torch.nn.Linear(6, 4))
+>>> optimizer = torch.optim.Adam(net.parameters())
+>>> keeper = rk.Keeper(net, optimizer, "snr:firings=5", example=torch.zeros(1, 8))
+>>> for step in range(12):
+...     if step == 8:
+...         _ = net[0].bias.data[2].fill_(-100.0)  # it fired in every step, and dies
+...     optimizer.zero_grad()
+...     net(torch.randn(32, 8)).square().mean().backward()
+...     optimizer.step(); keeper.step()
+>>> keeper.recycled["0"], bool(net[0].bias[2] > -1)
+(1, True)
+""",
+    needs=("example",),
+)
+
+
+@settings
+class Snr:
+    """Settings of self-normalised resets.
+
+    Args:
+        threshold: Largest probability of so long a silence in a dead unit (tau).
+        firings: How often a unit must have fired before it is judged by its own history.
+        longest: Longest silence that is told from longer ones.
+        period: Steps between two judgements.
+        skip: Patterns of group names to leave alone.
+    """
+
+    key: ClassVar[str] = "snr"
+    card: ClassVar[Card] = CARD
+    identity: ClassVar[dict[str, Any]] = {"skip": ("*",)}
+    observes: ClassVar[tuple[str, ...]] = ("fired",)
+
+    threshold: Annotated[float, Field(ge=0, lt=1)] = 0.02
+    firings: Annotated[int, Field(ge=1)] = 50
+    longest: Annotated[int, Field(ge=1)] = 512
+    period: Annotated[int, Field(ge=1)] = 1
+    skip: tuple[str, ...] = ()
+
+    def start(self, site: Site) -> Running:
+        """Return self-normalised resets at work."""
+        return _Running(self, site)
+
+
+class _Running(Running):
+    """Counts `reached[unit, a]`: how many silences reached a steps; those that reached 0 are the firings.
+
+    A silence that grows to a steps is counted there and then, after it was compared with those before it. So a step
+    reads and writes one number a unit, and no histogram is ever summed up.
+    """
+
+    def __init__(self, settings: Snr, site: Site) -> None:
+        self.settings, self.watch = settings, site.watch
+        self.layout = site.watch.layout("fired")
+        self.spans = {name: span for name, span in self.layout.units.items() if not matches(name, settings.skip)}
+        device = next(iter(site.tensors.values())).device if site.tensors else torch.device("cpu")
+        units = self.layout.size if self.spans else 0
+        self.silence = torch.zeros(units, dtype=torch.long, device=device)
+        self.reached = torch.zeros(units * (settings.longest + 1), dtype=torch.int32, device=device)
+        self.first = torch.arange(units, device=device) * (settings.longest + 1)
+        self.skipped = torch.ones(units, dtype=torch.bool, device=device)
+        for span in self.spans.values():
+            self.skipped[span] = False
+
+    def watches(self, step: int) -> bool:
+        return bool(self.spans)
+
+    @torch.no_grad()
+    def choose(self, step: int) -> Mapping[str, Tensor]:
+        if not self.spans:
+            return {}
+        largest = self.layout.per_unit(self.watch.features("fired"), largest=True)
+        before = self._count(largest == 0)
+        if step % self.settings.period:
+            return {}
+        dead = unusual(self.silence, before, self.reached[self.first], self.settings) & ~self.skipped
+        if not dead.any():
+            return {}
+        found = {name: dead[span].nonzero().reshape(-1) for name, span in self.spans.items()}
+        self._forget(found)
+        return found
+
+    def _count(self, silent: Tensor) -> Tensor:
+        """Add a step, and return how many earlier silences were as long as the present one."""
+        self.silence.add_(1).mul_(silent)
+        position = self.silence.clamp(max=self.settings.longest).add_(self.first)
+        before = self.reached[position]
+        self.reached[position] = before + (self.silence <= self.settings.longest)
+        return before
+
+    def _forget(self, chosen: Mapping[str, Tensor]) -> None:
+        table = self.reached.view(-1, self.settings.longest + 1)
+        for name, units in chosen.items():
+            flat = units + self.spans[name].start
+            self.silence[flat] = 0
+            table[flat] = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"silence": self.silence, "reached": self.reached}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.silence = state["silence"].to(self.silence)
+        self.reached = state["reached"].to(self.reached)
+
+
+def unusual(silence: Tensor, as_long: Tensor, firings: Tensor, settings: Snr) -> Tensor:
+    """Return a mask of the units whose silence is too long for them.
+
+    Args:
+        silence: For how many steps each unit has been silent.
+        as_long: How many of its earlier silences were at least as long.
+        firings: How many silences it has ended.
+        settings: threshold, firings, longest.
+
+    Example:
+        >>> a = torch.tensor
+        >>> unusual(a([0, 3, 3, 3]), a([99, 2, 3, 0]), a([100, 100, 100, 5]), Snr(threshold=0.02)).tolist()
+        [False, True, False, False]
+    """
+    known = firings >= settings.firings
+    rare = (silence > 0) & (as_long <= settings.threshold * firings)
+    return torch.where(known, rare, silence >= settings.longest)

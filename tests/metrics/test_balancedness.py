@@ -1,0 +1,175 @@
+"""Balancedness against a general minimiser, and rescaled networks against their own outputs."""
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from tests.metrics.subjects import Residual, subject_of, zoo_subject
+from torch import nn
+
+from rekindle.graph.unit_graph import UnitGraph
+from rekindle.kernels.balance import entrywise_norm, layer_balance, least_chain, shares
+from rekindle.metrics.balancedness import balancedness, read
+from rekindle.metrics.reading import Subject
+from rekindle.testing import ZOO
+
+POWERS = [(2.0, 2.0), (1.0, 1.0), (1.0, 2.0), (2.0, 1.0), (3.0, 1.5)]
+
+
+def chain(seed, sizes=(3, 4, 5, 2)):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(b, a, generator=generator, dtype=torch.float64).exp() for a, b in pairwise(sizes)]
+
+
+def slow_norm(weights, p, q):
+    total = 0.0
+    for weight in weights:
+        for row in weight.tolist():
+            total += sum(abs(x) ** p for x in row) ** (q / p)
+    return total ** (1 / q)
+
+
+def brute_force(weights, p, q):
+    """The least norm over log factors of all hidden units, by a general minimiser with derivatives."""
+    logs = [torch.zeros(len(weight), dtype=torch.float64, requires_grad=True) for weight in weights[:-1]]
+    optimizer = torch.optim.LBFGS(logs, max_iter=500, tolerance_change=1e-14, line_search_fn="strong_wolfe")
+
+    def norm():
+        optimizer.zero_grad()
+        factors = [torch.ones(weights[0].shape[1]), *(log.exp() for log in logs), torch.ones(len(weights[-1]))]
+        layers = zip(pairwise(factors), weights, strict=True)
+        rows = [(after[:, None] * w / before).pow(p).sum(1).pow(q / p).sum() for (before, after), w in layers]
+        total = sum(rows) ** (1 / q)
+        total.backward()
+        return total
+
+    optimizer.step(norm)
+    return float(norm().detach())
+
+
+@pytest.mark.parametrize("powers", POWERS)
+def test_the_least_norm_equals_a_general_minimiser(powers):
+    weights = chain(0)
+    assert entrywise_norm(weights, *powers) == pytest.approx(slow_norm(weights, *powers))
+    least = entrywise_norm(least_chain(weights, *powers), *powers)
+    assert least == pytest.approx(brute_force(weights, *powers), rel=1e-6)
+    assert balancedness(weights, *powers) == pytest.approx(slow_norm(weights, *powers) / least)
+
+
+@pytest.mark.parametrize("powers", POWERS)
+def test_no_step_raises_the_norm_and_the_function_stays(powers):
+    weights = chain(1)
+    norms = [entrywise_norm(least_chain(weights, *powers, steps=steps), *powers) for steps in range(12)]
+    assert all(after <= before * (1 + 1e-12) for before, after in pairwise(norms)) and norms[-1] < norms[0]
+    x = torch.randn(3, 7, dtype=torch.float64)
+    run = lambda layers: layers[2] @ (layers[1] @ (layers[0] @ x).relu()).relu()  # noqa: E731
+    assert torch.allclose(run(weights), run(least_chain(weights, *powers)))
+
+
+def test_at_the_minimum_each_unit_is_balanced():
+    """Saul: the norm is stationary where what comes in at a unit equals what goes out."""
+    balanced = least_chain(chain(2), 1.0, 2.0)
+    for before, after in pairwise(balanced):
+        assert torch.allclose(shares(before, 1.0, 2.0)[0], shares(after, 1.0, 2.0)[1], rtol=1e-4)
+
+
+def test_by_hand_and_invariance():
+    weights = [torch.tensor([[4.0]]), torch.tensor([[1.0]])]
+    assert balancedness(weights) == pytest.approx(math.sqrt(17 / 8))
+    a = torch.tensor([0.1, 3.0, 20.0, 1.0], dtype=torch.float64)
+    first, *rest = chain(3)
+    moved = [first * a[:, None], rest[0] / a, rest[1]]
+    least = [entrywise_norm(least_chain(each)) for each in (moved, chain(3))]
+    assert least[0] == pytest.approx(least[1], rel=1e-6)
+
+
+def test_a_dead_unit_keeps_its_weights_out_of_the_quotient():
+    weights = [torch.tensor([[1.0], [0.0]]), torch.tensor([[1.0, 5.0]])]
+    assert balancedness(weights) == pytest.approx(1.0)
+
+
+def rescaled(model, graph: UnitGraph, factors):
+    """The model with the factors of a reading put in: rows, biases, scales and shifts times a, columns over a."""
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    for group in graph.groups:
+        if group.name in factors:
+            a = torch.tensor(factors[group.name], dtype=torch.float32)[:, None, None]
+            norms = [slot for slot in group.norms if slot.kind in ("scale", "shift")]
+            for slot in norms or group.incoming:
+                state[slot.tensor] = slot.where.write(state[slot.tensor], slot.where.read(state[slot.tensor]) * a)
+            for slot in group.outgoing:
+                state[slot.tensor] = slot.where.write(state[slot.tensor], slot.where.read(state[slot.tensor]) / a)
+    model.load_state_dict(state)
+    return model
+
+
+NAMES = [name for name in ZOO if name not in ("weight_norm_mlp", "gpt", "gpt2", "llama", "mixer", "rms_norm_mlp")]
+NAMES += ["gpt2", "llama"]
+
+
+@pytest.mark.parametrize("name", [*NAMES, "residual"])
+def test_the_rescaled_network_computes_the_same_and_is_balanced(name):
+    torch.manual_seed(0)
+    model = Residual() if name == "residual" else ZOO[name].build()
+    example = torch.randn(4, 5) if name == "residual" else ZOO[name].example()
+    subject = subject_of(model.eval(), example)
+    reading = read(subject)
+    run = lambda: model(**example) if isinstance(example, dict) else model(example)  # noqa: E731
+    with torch.no_grad():
+        before = run()
+        rescaled(model, subject.graph, reading.details["factors"])
+        after = run()
+    before, after = (getattr(each, "logits", each) for each in (before, after))
+    assert torch.allclose(before, after, rtol=1e-3, atol=1e-4 * float(before.abs().max()))
+    again = read(Subject(subject.tensors, subject.graph))
+    assert again.summary == pytest.approx(1.0, abs=1e-5) and reading.summary >= again.summary - 1e-6
+    assert all(part == pytest.approx(1.0, abs=1e-4) for part in again.parts.values())
+
+
+def test_a_network_of_layers_equals_the_plain_formula():
+    subject = zoo_subject("mlp")
+    weights = [subject.tensors[f"layers.{i}.weight"].detach() for i in range(3)]
+    assert read(subject).summary == pytest.approx(balancedness(weights), rel=1e-5)
+
+
+def test_weight_norm_is_multiplied_out():
+    subject = zoo_subject("weight_norm_mlp")
+    plain = nn.Sequential(nn.Conv2d(3, 7, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(28, 11), nn.ReLU())
+    plain.append(nn.Linear(11, 3))
+    built = ZOO["weight_norm_mlp"].build()
+    for layer, source in ((plain[0], built.conv), (plain[4], built.fc), (plain[6], built.head)):
+        layer.weight.data = source.weight.detach()
+    assert read(subject).summary == pytest.approx(read(subject_of(plain, torch.zeros(1, 3, 6, 6))).summary, rel=1e-5)
+
+
+def test_what_cannot_be_rescaled_is_named():
+    left_out = read(zoo_subject("gpt")).details["left_out"]
+    assert "tied" in left_out["wte"] and "gelu" in left_out["h.0.mlp.c_fc"]
+    assert read(zoo_subject("rms_norm_mlp")).summary == 1.0
+
+
+def test_layers_that_drift_apart():
+    """Definition 2 on two layers of norms (1, 2), then (2, 2)."""
+    assert layer_balance((1.0, 2.0), (2.0, 2.0)) == 1.0 == layer_balance((2.0, 1.0), (2.0, 2.0))
+    assert math.isnan(layer_balance((0.0, 1.0), (1.0, 1.0)))
+    subject = zoo_subject("mlp")
+    reference = {name: tensor.detach().clone() for name, tensor in subject.tensors.items()}
+    reference["layers.1.weight"] *= 2
+    drift = read(Subject(subject.tensors, subject.graph, reference=reference)).details["b_t"]
+    norms = [float(subject.tensors[f"layers.{i}.weight"].detach().norm()) for i in range(3)]
+    old = [norms[0], 2 * norms[1], norms[2]]
+    for i, name in enumerate(("layers.0.weight | layers.1.weight", "layers.1.weight | layers.2.weight")):
+        small, large = sorted((i, i + 1), key=lambda layer: old[layer])
+        assert drift[name] == pytest.approx(abs(norms[large] / norms[small] - old[large] / old[small]), rel=1e-5)
+    assert "b_t" not in read(subject).details
+
+
+def test_a_weight_from_a_group_to_itself_does_not_swing():
+    """Two units that feed each other, 4 one way and 1 back: full steps would exchange the two for ever."""
+    model = ZOO["shared_module"].build()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1e-3)
+        model.shared.weight[0, 1], model.shared.weight[1, 0] = 4.0, 1.0
+    assert read(zoo_subject("shared_module", model=model)).summary == pytest.approx(math.sqrt(17 / 8), rel=1e-3)
