@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src"
-PAGES = sorted(page.name for page in ROOT.glob("*.md"))
+PAGES = sorted(str(page.relative_to(ROOT)) for folder in (ROOT, ROOT / "docs") for page in folder.glob("*.md"))
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SET_UP = re.compile(r"^<!-- (demo|test) -->\n```bash\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
@@ -25,7 +25,7 @@ def modules() -> list[str]:
     return [name.removesuffix(".__init__") for name in names if not name.endswith("__main__")]
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/use.md"])
 def test_python_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = blocks(page, "python")
@@ -66,5 +66,5 @@ def test_ci_runs_the_command_of_the_readme():
 @pytest.mark.parametrize("page", PAGES)
 def test_relative_links_exist(page):
     targets = LINK.findall((ROOT / page).read_text("utf-8"))
-    missing = [target for target in targets if "://" not in target and not (ROOT / target).exists()]
+    missing = [target for target in targets if "://" not in target and not (ROOT / page).parent.joinpath(target).exists()]
     assert not missing
