@@ -70,7 +70,7 @@ def build(network: str) -> tuple[nn.Module, torch.Tensor]:
     """Return a network and a batch of 256."""
     torch.manual_seed(0)
     if network == "mlp":
-        return rk.models.MLP(784, (100, 100), 10), torch.randn(256, 784)
+        return rk.models.MLP([784, 100, 100, 10]), torch.randn(256, 784)
     return rk.models.ResNet18(), torch.randn(256, 3, 32, 32)
 
 

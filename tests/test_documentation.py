@@ -65,6 +65,7 @@ def test_ci_runs_the_command_of_the_readme():
 
 @pytest.mark.parametrize("page", PAGES)
 def test_relative_links_exist(page):
-    targets = LINK.findall((ROOT / page).read_text("utf-8"))
-    missing = [target for target in targets if "://" not in target and not (ROOT / page).parent.joinpath(target).exists()]
+    path = ROOT / page
+    targets = LINK.findall(path.read_text("utf-8"))
+    missing = [target for target in targets if "://" not in target and not (path.parent / target).exists()]
     assert not missing

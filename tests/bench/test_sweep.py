@@ -1,7 +1,8 @@
 import pytest
 
+from rekindle.bench.presets import BEST
 from rekindle.bench.spec import Run
-from rekindle.bench.sweep import PRESETS, Sweep, SweepError, parse_sweep, read_sweep
+from rekindle.bench.sweep import Sweep, SweepError, parse_sweep, read_sweep
 from rekindle.core.errors import RekindleError
 
 SPEC = """
@@ -92,21 +93,18 @@ def test_a_file_that_is_not_there(tmp_path):
         read_sweep(tmp_path / "none.yaml")
 
 
-def test_a_preset_stands_below_what_is_given(tmp_path, monkeypatch):
-    monkeypatch.setattr("rekindle.bench.sweep.PRESETS", tmp_path)
-    (tmp_path / "low.yaml").write_text(
-        "batch_size: 8\nclip: 0.5\nmodel: mlp\ngrid: {methods: [none], warmup: [0, 0.5]}"
-    )
-    sweep = parse_sweep("preset: low\nclip: 1\nwarmup: 0.1\ngrid: {methods: [none, fire], model: [mlp, cnn]}")
-    assert sweep.fixed == {"batch_size": 8, "clip": 1, "warmup": 0.1}
-    assert sweep.grid == {"methods": ["none", "fire"], "model": ["mlp", "cnn"]}
-    (tmp_path / "low.yaml").write_text("seeds: 3")
-    assert parse_sweep("preset: low").seeds == (0, 1, 2) and parse_sweep("preset: low\nseed: 7").seeds == (7,)
+def test_a_preset_stands_below_what_is_given():
+    sweep = parse_sweep("preset: fire.warm_start.cifar10\nclip: 1\ngrid: {methods: [none, redo, fire:iterations=2]}")
+    assert sweep.grid == {"methods": ["none", "redo:threshold=0.5", "fire:iterations=2"]}
+    assert sweep.fixed["clip"] == 1 and sweep.fixed["warmup"] == 0.1 and sweep.fixed["model"] == "resnet18"
+    turned = parse_sweep("preset: fire.warm_start.cifar10\nmethods: snr\ngrid: {model: [cnn, resnet18]}")
+    assert turned.fixed["methods"] == "snr:threshold=0.01" and "model" not in turned.fixed
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in PRESETS.glob("*.yaml")))
-def test_presets_expand(name):
-    assert parse_sweep(f"preset: {name}\nseeds: 2").expand()
+@pytest.mark.parametrize("name", sorted(BEST))
+def test_a_preset_alone_takes_every_method_of_the_paper(name):
+    runs = parse_sweep(f"preset: {name}").expand()
+    assert [run.methods for run in runs] == ["none", "fresh", *BEST[name].values()]
 
 
 def test_errors_of_the_runs_come_through():

@@ -160,6 +160,8 @@ def _two_strengths(features: str, classifier: str) -> str:
     return f"soft_rescale:strength_features={features},strength_classifier={classifier}"
 
 
+_THREE_BLOCKS = "layerwise:blocks=layers.0|layers.1|layers.2"
+
 # The best values of each method, by run and method.
 BEST: dict[str, dict[str, str]] = {name: _best_of_fire(*values) for name, values in _BEST.items()} | {
     # S, Table 4
@@ -168,6 +170,8 @@ BEST: dict[str, dict[str, str]] = {name: _best_of_fire(*values) for name, values
     "rescaling.generalization.cifar100": _best_of_rescaling("1e-2", "soft_rescale:strength=1e-3"),
     "rescaling.generalization.cifar100_bn": _best_of_rescaling("1e-2", _two_strengths("1e-4", "1e-1")),
     "rescaling.generalization.tiny_imagenet": _best_of_rescaling("1e-5", _two_strengths("1e-2", "1e-1")),
+    # L, 1.1: every layer is a block, the last one too
+    **{f"layerwise.synthetic.{signal}": {"layerwise": _THREE_BLOCKS} for signal in ("0.5", "1", "2")},
     # Z, Tables 6 to 8
     **{
         name: {"dirac_reset": f"dirac_reset:preset={name.split('.')[1]}"} for name in RUNS if name.startswith("frozen.")

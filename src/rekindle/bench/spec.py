@@ -34,7 +34,7 @@ class Run:
             "steps:at=100|150,factor=0.1" or "plateau:patience=20,factor=0.5".
         patience: Epochs without a better validation loss after which a stage ends, unless the protocol says.
         validation: Fraction of the training data held out for `patience` and "plateau".
-        precision: "float32", or "bfloat16" for autocast; images are then kept in channels_last order.
+        precision: "float32", or "bfloat16" for autocast; images are in channels_last order in both.
         augment: "none", or augmentations joined by "+": "flip+crop:padding=4".
         metrics: Names of metrics that are measured at the stages' ends.
         metrics_each: "stage", or "epoch" to measure at each evaluation.

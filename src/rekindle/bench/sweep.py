@@ -7,7 +7,8 @@
       model: [mlp, cnn]
     seeds: 5                              # 0 to 4, or a list
 
-`preset: <name>` starts from a spec that comes with the package; what stands beside it wins.
+`preset: fire.warm_start.cifar10` starts from a paper's run; what stands beside it wins. Without `methods` it takes all
+that the paper tuned, each with its best value, beside none and fresh.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from typing import Any
 
 import yaml
 
+from rekindle.bench.presets import BEST, RUNS
 from rekindle.bench.spec import Run
 from rekindle.core.errors import RekindleError
 
-PRESETS = Path(__file__).parent / "presets"
 OWN = ("name", "preset", "grid", "seeds")
 
 
@@ -145,22 +146,21 @@ def _fixed(given: Mapping[str, Any], grid: Mapping[str, Any], known: set[str], w
 
 
 def _with_preset(given: dict[str, Any], wrong: Wrong) -> dict[str, Any]:
-    """Put a preset under what is given; a field that is given fixed takes it out of the preset's grid."""
+    """Put a paper's run under what is given; a method without settings gets its best value there."""
     if "preset" not in given:
         return given
-    known = {path.stem: path for path in sorted(PRESETS.glob("*.yaml"))}
-    name = given["preset"]
-    if name not in known:
-        raise wrong("preset", f"one of {', '.join(known) or 'no presets at all'}", name, "use one of these names")
-    below, _ = _load(known[name].read_text("utf-8"), f"preset {name}")
-    own_grid = given.get("grid", {})
-    if not isinstance(own_grid, dict):
+    name, grid = given["preset"], given.get("grid", {})
+    if name not in RUNS:
+        raise wrong("preset", f"one of {', '.join(RUNS)}", name, "use one of these names")
+    if not isinstance(grid, dict):
         return given  # told by _grid
-    below = {key: value for key, value in below.items() if key not in own_grid}
-    if "seed" in given:
-        below.pop("seeds", None)
-    grid = {key: value for key, value in below.get("grid", {}).items() if key not in given}
-    return {**below, **given, "grid": {**grid, **own_grid}}
+    best, below = BEST.get(name, {}), {key: value for key, value in RUNS[name].items() if key not in grid}
+    if "methods" in given:
+        given = {**given, "methods": best.get(str(given["methods"]), given["methods"])}
+    elif isinstance(grid.get("methods", []), list):
+        methods = grid.get("methods", ["none", "fresh", *best])
+        grid = {**grid, "methods": [best.get(str(method), method) for method in methods]}
+    return {**below, **given, "grid": grid}
 
 
 def _grid(grid: Any, known: set[str], wrong: Wrong) -> dict[str, list[Any]]:

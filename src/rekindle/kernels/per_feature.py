@@ -40,10 +40,12 @@ def magnitude(x: Tensor) -> Tensor:
     """
     if x.device.type != "cpu":
         return torch.linalg.vector_norm(x, 1, dim=(0, 2), dtype=_wide(x.dtype))
-    found: Tensor | None = None
+    if x.numel() <= PIECE:
+        return _summed(x.abs())
+    found = torch.zeros(x.shape[1], dtype=_wide(x.dtype))
     for piece in _magnitudes(x):
-        found = _summed(piece) if found is None else found.add_(_summed(piece))
-    return _nothing(x) if found is None else found
+        found.add_(_summed(piece))
+    return found
 
 
 def largest(x: Tensor) -> Tensor:
@@ -53,21 +55,19 @@ def largest(x: Tensor) -> Tensor:
         >>> largest(torch.tensor([[1.0, -2.0], [-3.0, 0.0]])[:, :, None])
         tensor([3., 2.])
     """
-    found: Tensor | None = None
-    for piece in _magnitudes(x) if x.device.type == "cpu" else (x.abs(),) if x.numel() else ():
-        peak = (piece[:, :, 0] if piece.shape[2] == 1 else piece.amax(2)).amax(0)
-        found = peak if found is None else torch.maximum(found, peak, out=found)
-    return _nothing(x) if found is None else found.to(_wide(x.dtype))
+    if not x.numel():
+        return torch.zeros(x.shape[1], dtype=_wide(x.dtype), device=x.device)
+    if x.numel() <= PIECE or x.device.type != "cpu":
+        return _peak(x.abs())
+    found = torch.zeros(x.shape[1], dtype=_wide(x.dtype))
+    for piece in _magnitudes(x):
+        torch.maximum(found, _peak(piece), out=found)
+    return found
 
 
 def _magnitudes(x: Tensor) -> Iterator[Tensor]:
     """Yield |x| piece by piece along the first dimension; each piece overwrites the one before."""
-    if not x.numel():
-        return
     rows = max(1, PIECE // x[0].numel())
-    if rows >= len(x):
-        yield x.abs()
-        return
     buffer = torch.empty((rows, *x.shape[1:]), dtype=x.dtype)
     for piece in x.split(rows):
         yield torch.abs(piece, out=buffer[: len(piece)])
@@ -78,9 +78,10 @@ def _summed(x: Tensor) -> Tensor:
     return (x[:, :, 0] if x.shape[2] == 1 else x.sum(2, dtype=wide)).sum(0, dtype=wide)
 
 
+def _peak(x: Tensor) -> Tensor:
+    found = (x[:, :, 0] if x.shape[2] == 1 else x.amax(2)).amax(0)
+    return found.float() if found.dtype in (torch.bfloat16, torch.float16) else found
+
+
 def _wide(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
-
-
-def _nothing(x: Tensor) -> Tensor:
-    return torch.zeros(x.shape[1], dtype=_wide(x.dtype), device=x.device)

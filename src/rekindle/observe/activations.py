@@ -53,6 +53,7 @@ class Watch:
         self._sums: dict[tuple[str, str], Tensor] = {}
         self._counts: dict[str, int] = {}
         self._gathers: dict[tuple[int, torch.device], Tensor | None] = {}
+        self._last_shares: dict[str, tuple[tuple[float, ...], Tensor]] = {}
         self._modules = {path: model.get_submodule(path) for path in self._readers()}
         self._handles: list[Any] = []
         self.open()
@@ -116,9 +117,8 @@ class Watch:
         sums, counts = self._totals(quantity)
         if not sums:
             return torch.zeros(0, device=self._start.device)
-        if quantity != "fired":
-            sums = list(torch._foreach_div(sums, [max(count, 1.0) for count in counts]))
-        return torch.cat(sums)
+        flat = torch.cat(sums)
+        return flat if quantity == "fired" else flat.mul_(self._shares(quantity, tuple(counts), flat))
 
     @torch.no_grad()
     def seen(self, quantity: Quantity) -> dict[str, Tensor]:
@@ -141,6 +141,15 @@ class Watch:
             name: torch.stack(values).amax(0) if quantity == "fired" else torch.stack(values).mean(0)
             for name, values in found.items()
         }
+
+    def _shares(self, quantity: Quantity, counts: tuple[float, ...], like: Tensor) -> Tensor:
+        """Return 1/count for every feature; batches are mostly of one size, so that the last ones are kept."""
+        known = self._last_shares.get(quantity)
+        if known is None or known[0] != counts or known[1].device != like.device:
+            sizes = torch.tensor([place.index.numel() for place in self._layouts[quantity].places])
+            shares = torch.tensor(counts, dtype=like.dtype).clamp_min(1).reciprocal().repeat_interleave(sizes)
+            known = self._last_shares[quantity] = (counts, shares.to(like.device))
+        return known[1]
 
     def _totals(self, quantity: Quantity) -> tuple[list[Tensor], list[float]]:
         """Return for each place the sums of its features [units * repeat], and how many samples went into them."""

@@ -87,7 +87,7 @@ class Learner:
         """Draw the network and prepare optimizer and Keeper; load what was saved, if anything was."""
         with global_seed(self._seed, f"network {self._networks}", "initial weights"):
             model = self._build().to(self._device)
-        if self._how.precision == "bfloat16" and self._example.ndim == 4:
+        if self._example.ndim == 4:  # images: the loop lays them out in the same way
             model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._initial = {name: value.detach().clone() for name, value in model.state_dict().items()}
         with global_seed(self._seed, f"network {self._networks}", "optimizer"):

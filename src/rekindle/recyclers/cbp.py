@@ -14,7 +14,10 @@ from rekindle.core.card import Card
 from rekindle.core.names import matches
 from rekindle.core.running import Running, Site
 from rekindle.core.settings import settings
+from rekindle.core.where import UnitIndex
 from rekindle.graph import UnitGraph
+from rekindle.kernels.per_feature import by_feature, magnitude
+from rekindle.observe.places import Place
 from rekindle.recycle import Means
 
 CARD = Card(
@@ -195,32 +198,37 @@ class _Outgoing:
     """The outgoing weights at one place, and how to sum up |w| for each feature that is seen there."""
 
     weights: tuple[tuple[Tensor, Tensor | None, int], ...]  # stored tensor, gain of weight_norm, its dimension
-    views: tuple[tuple[int, ...], ...]
-    others: tuple[tuple[int, ...], ...]  # dimensions of the view to sum over
-    index: Tensor
+    places: tuple[UnitIndex, ...]
+    index: Tensor | None  # which features are seen, if not all of them in order
 
     def sums(self) -> Tensor:
         found: Tensor | None = None
-        for (stored, gain, dim), view, others in zip(self.weights, self.views, self.others, strict=True):
+        for (stored, gain, dim), where in zip(self.weights, self.places, strict=True):
             weight = stored.detach() if gain is None else torch._weight_norm(stored.detach(), gain.detach(), dim)
-            size = torch.linalg.vector_norm(weight.reshape(view), 1, dim=others).reshape(-1)
+            size = _magnitude(weight.reshape(where.view), where.dims)
             found = size if found is None else found + size
         assert found is not None
-        return found[self.index]
+        return found if self.index is None else found[self.index]
 
 
-def _outgoing(graph: UnitGraph, tensors: Mapping[str, Tensor], places: Sequence[Any]) -> list[_Outgoing]:
+def _magnitude(weight: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """Return the sum of |w| for each position along some dimensions, jointly."""
+    if len(dims) == 1:
+        return magnitude(by_feature(weight, dims[0]))
+    others = [d for d in range(weight.dim()) if d not in dims]
+    return torch.linalg.vector_norm(weight, 1, dim=others).reshape(-1)
+
+
+def _outgoing(graph: UnitGraph, tensors: Mapping[str, Tensor], places: Sequence[Place]) -> list[_Outgoing]:
     gains = {direction: (tensors[gain], dim) for gain, (direction, dim) in graph.gains.items() if gain in tensors}
     found = []
     for place in places:
         slots = {slot.tensor: slot.where for slot in graph.group(place.group).outgoing}
-        where = [slots[name] for name in place.tensors]
         found.append(
             _Outgoing(
                 tuple((tensors[name], *gains.get(name, (None, 0))) for name in place.tensors),
-                tuple(each.view for each in where),
-                tuple(tuple(d for d in range(len(each.view)) if d not in each.dims) for each in where),
-                place.index.reshape(-1).to(tensors[place.tensors[0]].device),
+                tuple(slots[name] for name in place.tensors),
+                None if place.in_order else place.index.reshape(-1).to(tensors[place.tensors[0]].device),
             )
         )
     return found

@@ -101,6 +101,7 @@ class _Running(Running):
         self.skipped = torch.ones(units, dtype=torch.bool, device=device)
         for span in self.spans.values():
             self.skipped[span] = False
+        self.some_skipped = len(self.spans) < len(self.layout.units)
 
     def watches(self, step: int) -> bool:
         return bool(self.spans)
@@ -110,10 +111,14 @@ class _Running(Running):
         if not self.spans:
             return {}
         largest = self.layout.per_unit(self.watch.features("fired"), largest=True)
-        before = self._count(largest == 0)
-        if step % self.settings.period:
+        silent = largest == 0
+        before = self._count(silent)
+        if step % self.settings.period or not silent.any():
             return {}
-        dead = unusual(self.silence, before, self.reached[self.first], self.settings) & ~self.skipped
+        firings = self.reached.view(-1, self.settings.longest + 1)[:, 0]
+        dead = unusual(self.silence, before, firings, self.settings)
+        if self.some_skipped:
+            dead &= ~self.skipped
         if not dead.any():
             return {}
         found = {name: dead[span].nonzero().reshape(-1) for name, span in self.spans.items()}
@@ -124,8 +129,8 @@ class _Running(Running):
         """Add a step, and return how many earlier silences were as long as the present one."""
         self.silence.add_(1).mul_(silent)
         position = self.silence.clamp(max=self.settings.longest).add_(self.first)
-        before = self.reached[position]
-        self.reached[position] = before + (self.silence <= self.settings.longest)
+        before = self.reached.index_select(0, position)
+        self.reached.index_copy_(0, position, before + (self.silence <= self.settings.longest))
         return before
 
     def _forget(self, chosen: Mapping[str, Tensor]) -> None:
