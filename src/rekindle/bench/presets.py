@@ -1,9 +1,9 @@
 """The papers' settings as runs: protocol, data, network, optimizer, and the best value of each method.
 
 FIRE (F): E.1 and Tables 6 to 9. Soft weight rescaling (S): 4.1 to 4.3 and Table 4; Tables 2 and 3 are not in it,
-because our copy of them cannot be read. Frozen weights (Z): 6.5 and Tables 6 to 8. Layerwise reinitialisation (L): 1.1, C.
-The rows that start from ImageNet want a folder `imagenet` in the cache: there are no pretrained weights here. Of
-their augmentations (KMNIST, EMNIST, Patch Camelyon) only what the run's `augment` says is done.
+because our copy of them cannot be read. Frozen weights (Z): 6.5 and Tables 6 to 8. Layerwise reinitialisation (L):
+1.1, C. The rows that start from ImageNet want a folder `imagenet` in the cache: there are no pretrained weights here.
+Of their augmentations (KMNIST, EMNIST, Patch Camelyon) only what the run's `augment` says is done.
 """
 
 from __future__ import annotations

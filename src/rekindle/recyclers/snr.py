@@ -26,7 +26,7 @@ CARD = Card(
     "have fresh incoming weights, neutral normalisation, silent outgoing weights and cleared moments, and no history.",
     when="When units die and it is not known how long a silence is too long: rare detectors are left alone. For units "
     "that can be zero (ReLU); others (GELU, tanh, SiLU, what a LayerNorm gives) always fire and are never recycled.",
-    cost="Activations are looked at in every step; memory is 4 (longest + 1) bytes a unit. Whether a unit is due "
+    cost="Activations are looked at in every step; memory is 4 (longest + 2) bytes a unit. Whether a unit is due "
     "is one synchronisation with the device in every `period` steps. Measured in benchmarks/.",
     deviations=(
         "Silences are counted in whole steps of the training loop (a batch, or several accumulated), and where the "
@@ -86,7 +86,8 @@ class _Running(Running):
     """Counts `reached[unit, a]`: how many silences reached a steps; those that reached 0 are the firings.
 
     A silence that grows to a steps is counted there and then, after it was compared with those before it. So a step
-    reads and writes one number a unit, and no histogram is ever summed up.
+    reads and writes one number a unit, and no histogram is ever summed up. The last column takes what is longer than
+    `longest`, and is never read.
     """
 
     def __init__(self, settings: Snr, site: Site) -> None:
@@ -94,57 +95,57 @@ class _Running(Running):
         self.layout = site.watch.layout("fired")
         self.spans = {name: span for name, span in self.layout.units.items() if not matches(name, settings.skip)}
         device = next(iter(site.tensors.values())).device if site.tensors else torch.device("cpu")
-        units = self.layout.size if self.spans else 0
-        self.silence = torch.zeros(units, dtype=torch.long, device=device)
-        self.reached = torch.zeros(units * (settings.longest + 1), dtype=torch.int32, device=device)
-        self.first = torch.arange(units, device=device) * (settings.longest + 1)
+        units, self.columns = self.layout.size if self.spans else 0, settings.longest + 2
+        self.reached = torch.zeros(units * self.columns, dtype=torch.int32, device=device)
+        self.first = torch.arange(units, device=device) * self.columns
+        self.last = self.first + (self.columns - 1)
+        self.now = self.first.clone()  # where in `reached` each unit is
+        self.one = torch.ones(units, dtype=torch.int32, device=device)
         self.skipped = torch.ones(units, dtype=torch.bool, device=device)
         for span in self.spans.values():
             self.skipped[span] = False
-        self.some_skipped = len(self.spans) < len(self.layout.units)
 
     def watches(self, step: int) -> bool:
         return bool(self.spans)
+
+    @property
+    def silence(self) -> Tensor:
+        """For how many steps each unit has been silent, `longest` + 1 for longer."""
+        return self.now - self.first
 
     @torch.no_grad()
     def choose(self, step: int) -> Mapping[str, Tensor]:
         if not self.spans:
             return {}
-        largest = self.layout.per_unit(self.watch.features("fired"), largest=True)
-        silent = largest == 0
-        before = self._count(silent)
-        if step % self.settings.period or not silent.any():
-            return {}
-        firings = self.reached.view(-1, self.settings.longest + 1)[:, 0]
-        dead = unusual(self.silence, before, firings, self.settings)
-        if self.some_skipped:
-            dead &= ~self.skipped
-        if not dead.any():
-            return {}
-        found = {name: dead[span].nonzero().reshape(-1) for name, span in self.spans.items()}
+        silent = self.layout.per_unit(self.watch.features("fired"), largest=True) == 0
+        self.now = torch.where(silent, torch.minimum(self.now + 1, self.last), self.first)
+        found = {} if step % self.settings.period or not silent.any() else self._dead()
+        self.reached.index_add_(0, self.now, self.one)
         self._forget(found)
         return found
 
-    def _count(self, silent: Tensor) -> Tensor:
-        """Add a step, and return how many earlier silences were as long as the present one."""
-        self.silence.add_(1).mul_(silent)
-        position = self.silence.clamp(max=self.settings.longest).add_(self.first)
-        before = self.reached.index_select(0, position)
-        self.reached.index_copy_(0, position, before + (self.silence <= self.settings.longest))
-        return before
+    def _dead(self) -> dict[str, Tensor]:
+        silence = self.silence
+        longer = silence > self.settings.longest  # such a silence was counted itself when it was the longest
+        as_long = self.reached[self.now - longer.long()] - longer.int()
+        firings = self.reached.view(-1, self.columns)[:, 0]
+        dead = unusual(silence, as_long, firings, self.settings) & ~self.skipped
+        if not dead.any():
+            return {}
+        return {name: dead[span].nonzero().reshape(-1) for name, span in self.spans.items()}
 
     def _forget(self, chosen: Mapping[str, Tensor]) -> None:
-        table = self.reached.view(-1, self.settings.longest + 1)
+        table = self.reached.view(-1, self.columns)
         for name, units in chosen.items():
             flat = units + self.spans[name].start
-            self.silence[flat] = 0
+            self.now[flat] = self.first[flat]
             table[flat] = 0
 
     def state_dict(self) -> dict[str, Any]:
-        return {"silence": self.silence, "reached": self.reached}
+        return {"now": self.now, "reached": self.reached}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.silence = state["silence"].to(self.silence)
+        self.now = state["now"].to(self.now)
         self.reached = state["reached"].to(self.reached)
 
 
