@@ -64,11 +64,11 @@ def execute(
         [(0, 'epoch', 1), (0, 'end', 2), (1, 'boundary', 0), (1, 'end', 1)]
     """
     check(run)
-    head = {"key": run.key, **{name: getattr(run, name) for name in COLUMNS}}
+    head = head_of(run)
     saved = None if folder is None else _saved(run, folder)
     if saved is not None and saved["finished"]:
         return [{**head, **row} for row in saved["learner"]["rows"]]
-    with _threads(run.threads):
+    with thread_count(run.threads):
         stages, classes = stages_of(run)
         learner = learner_of(run, stages, classes)
         if saved is not None:
@@ -166,6 +166,11 @@ def learner_of(run: Run, stages: list[Stage], classes: int) -> Learner:
     )
 
 
+def head_of(run: Run) -> Row:
+    """Return the columns that all rows of a run begin with."""
+    return {"key": run.key, **{name: getattr(run, name) for name in COLUMNS}}
+
+
 def how_of(run: Run) -> How:
     """Return how the run trains every stage."""
     return How(
@@ -180,7 +185,8 @@ def how_of(run: Run) -> How:
 
 
 @contextlib.contextmanager
-def _threads(count: int) -> Iterator[None]:
+def thread_count(count: int) -> Iterator[None]:
+    """Let torch use so many threads inside the block."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

@@ -32,6 +32,7 @@ class Learner:
         rows: One for each evaluation so far: stage, stage_name, event ("boundary", "epoch", "end"), epoch, step,
             accuracy, loss, seconds and more.
         model: The network as it is now.
+        place: Where the stage that is under way stands.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Learner:
         self._example = self._stages[0].train.batch(slice(2))
         self.rows: list[Row] = []
         self._stage, self._entered, self._networks, self._seconds = 0, False, 0, 0.0
-        self._place = Place()
+        self.place = Place()
         self._random: Tensor | None = None
         self._start()
 
@@ -81,7 +82,7 @@ class Learner:
     @property
     def where(self) -> tuple[int, int]:
         """The stage, and its finished epochs."""
-        return self._stage, self._place.epoch
+        return self._stage, self.place.epoch
 
     def _start(self, state: Mapping[str, Any] | None = None) -> None:
         """Draw the network and prepare optimizer and Keeper; load what was saved, if anything was."""
@@ -129,39 +130,60 @@ class Learner:
         self._random = None
 
     def _train_stage(self, save: Callable[[bool], None] | None, told: Callable[[Row], None] | None) -> None:
-        stage = self._stages[self._stage]
-
-        def tell(row: Row) -> None:
-            self.rows.append({"stage": self._stage, "stage_name": stage.name, **row})
-            if told is not None:
-                told(self.rows[-1])
-
         def after_epoch(row: Row | None) -> None:
             if row is not None:
-                tell(self._told(stage, row))
-            if save is not None and not self._place.finished:
+                self.tell(row, told)
+            if save is not None and not self.place.finished:
                 save(False)
 
-        if not self._entered:
-            for row in self._enter(stage):
-                tell(row)
-            self._entered = True
+        self.enter(told)
+        stage = self.stage
         with nullcontext() if stage.active else self._keeper.paused():
             train(
                 self.model,
                 self._optimizer,
                 stage,
                 self._how,
-                self._place,
+                self.place,
                 keeper=self._keeper if stage.active else None,
-                seed=seed_of(self._seed, f"stage {self._stage}", "training"),
+                seed=self.training_seed,
                 after_step=None if save is None else lambda: save(False),
                 after_epoch=after_epoch,
             )
-        self._seconds += self._place.seconds
-        self._stage, self._entered, self._place = self._stage + 1, False, Place()
+        self.leave()
         if save is not None:
             save(True)
+
+    @property
+    def stage(self) -> Stage:
+        """The stage that is under way."""
+        return self._stages[self._stage]
+
+    @property
+    def training_seed(self) -> int:
+        """What decides order and augmentations in the stage that is under way."""
+        return seed_of(self._seed, f"stage {self._stage}", "training")
+
+    def enter(self, told: Callable[[Row], None] | None = None) -> None:
+        """Do what is due before the stage, unless it was done."""
+        if not self._entered:
+            for row in self._enter(self.stage):
+                self._add(row, told)
+            self._entered = True
+
+    def tell(self, row: Row, told: Callable[[Row], None] | None = None) -> None:
+        """Add the row of an epoch that was evaluated."""
+        self._add(self._told(self.stage, row), told)
+
+    def leave(self) -> None:
+        """Go on to the next stage."""
+        self._seconds += self.place.seconds
+        self._stage, self._entered, self.place = self._stage + 1, False, Place()
+
+    def _add(self, row: Row, told: Callable[[Row], None] | None) -> None:
+        self.rows.append({"stage": self._stage, "stage_name": self.stage.name, **row})
+        if told is not None:
+            told(self.rows[-1])
 
     def _enter(self, stage: Stage) -> Iterator[Row]:
         """Do what is due between two stages; yield a row that tells accuracy before and after."""
@@ -195,15 +217,15 @@ class Learner:
 
     def _told(self, stage: Stage, row: Row) -> Row:
         factor = row.pop("rate_factor") * (stage.learning_rate or self._optimizer.param_groups[0]["initial_lr"])
-        row = {"event": "end" if self._place.finished else "epoch", **row, "learning_rate": factor}
+        row = {"event": "end" if self.place.finished else "epoch", **row, "learning_rate": factor}
         row["seconds"] = self._seconds + row.pop("stage_seconds")
-        due = self._place.finished or self._measure_epochs
+        due = self.place.finished or self._measure_epochs
         return row | (self._measured(stage) if due else {})
 
     def _measured(self, stage: Stage) -> Row:
         if self._measure is None:
             return {}
-        with global_seed(self._seed, f"stage {self._stage}, epoch {self._place.epoch}", "metrics"):
+        with global_seed(self._seed, f"stage {self._stage}, epoch {self.place.epoch}", "metrics"):
             return self._measure(self.model, stage, self._initial)
 
     def state_dict(self) -> dict[str, Any]:
@@ -213,7 +235,7 @@ class Learner:
             "entered": self._entered,
             "networks": self._networks,
             "seconds": self._seconds,
-            "place": self._place.state_dict(),
+            "place": self.place.state_dict(),
             "rows": list(self.rows),
             "random": torch.get_rng_state() if self._random is None else self._random,
             "model": self.model.state_dict(),
@@ -226,7 +248,7 @@ class Learner:
         self._keeper.close()
         self._stage, self._entered = state["stage"], state["entered"]
         self._networks, self._seconds = state["networks"], state["seconds"]
-        self._place, self.rows = Place.from_state(state["place"]), list(state["rows"])
+        self.place, self.rows = Place.from_state(state["place"]), list(state["rows"])
         self._random = state["random"]
         if self.finished:
             restore_(self.model, state["model"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -205,6 +205,58 @@ def train(
         row = _finish_epoch(model, stage, how, length, schedule, place)
         if after_epoch is not None:
             after_epoch(row)
+
+
+def train_on(
+    model: nn.Module,
+    optimizer: Optimizer,
+    batches: Iterable[Any],
+    loss: Callable[[nn.Module, Any], Tensor],
+    *,
+    keeper: Keeper | None = None,
+) -> float:
+    """Train a model on batches in a form of the user's own, one step each, and return the mean loss.
+
+    A model in training mode keeps the modes of its parts, some of which may be frozen on purpose.
+
+    Args:
+        model: Changed in place.
+        optimizer: With its own learning rates.
+        batches: As `loss` takes them.
+        loss: Function (model, batch) -> scalar.
+        keeper: Methods that act in every step.
+
+    Raises:
+        TrainingError: The loss is not finite any more.
+
+    Example:
+        >>> model, batch = nn.Linear(2, 2), (torch.eye(2), torch.arange(2))
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> train_on(model, optimizer, [batch] * 3, lambda model, batch: loss_of(model, *batch)) > 0
+        True
+    """
+    if not model.training:
+        model.train()
+    total: Tensor | float = 0.0
+    steps = 0
+    for steps, batch in enumerate(batches, 1):
+        value = loss(model, batch)
+        total = total + value.detach()
+        if keeper is not None:
+            value = value + keeper.penalty()
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+        if keeper is not None:
+            keeper.step()
+    mean = float(total) / max(1, steps)
+    if not math.isfinite(mean):
+        raise TrainingError(
+            expected="a finite loss",
+            got=f"a mean of {mean} over {steps} steps",
+            fix="take a smaller learning rate, or a weaker setting of the method",
+        )
+    return mean
 
 
 def _finish_epoch(

@@ -91,7 +91,8 @@ class _Running(Running):
         if not known:
             raise _no_gradients()
         if not any(bool(values.any()) for values in known.values()):
-            warnings.warn("regrama: every gradient is zero, so that no unit was recycled", PlanWarning, stacklevel=4)
+            told = "regrama: the gradients of all incoming weights are zero, so that no unit was recycled"
+            warnings.warn(told, PlanWarning, stacklevel=4)
             return {}
         return {name: stuck(values, self.settings.threshold) for name, values in known.items()}
 
