@@ -24,6 +24,8 @@ _HOME = {
     "Keeper": "rekindle.keeper",
     "audit": "rekindle.auditing",
     "Audit": "rekindle.auditing",
+    "compare": "rekindle.bench.compare",
+    "Comparison": "rekindle.bench.comparison",
     "list_metrics": "rekindle.metrics.registry",
     "muon": "rekindle.steps.muon",
     "method": "rekindle.core.registry",
@@ -38,6 +40,8 @@ _ROOMS = ("testing", "models", "data", "kernels", "metrics")
 if TYPE_CHECKING:
     from rekindle.auditing import Audit as Audit
     from rekindle.auditing import audit as audit
+    from rekindle.bench.compare import compare as compare
+    from rekindle.bench.comparison import Comparison as Comparison
     from rekindle.core.errors import PlanWarning as PlanWarning
     from rekindle.core.errors import RekindleError as RekindleError
     from rekindle.core.plan import Plan as Plan

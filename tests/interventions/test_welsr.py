@@ -71,7 +71,10 @@ def test_a_tensor_too_small_for_its_part_is_listed():
 
 def test_the_reference_draws():
     layer = marked()
-    rk.welsr_(layer, reference={"weight": torch.full((40, 100), 3.0), "bias": torch.zeros(40)})
+    start = {"weight": torch.full((40, 100), 3.0), "bias": torch.zeros(40)}
+    rk.welsr_(layer, reference=start)
+    assert not (layer.weight == 3.0).any(), "the weights of the start are no fresh draw"
+    rk.welsr_(layer, reference=start, fresh="reference")
     assert set(layer.weight.unique().tolist()) == {3.0, 7.0}
 
 

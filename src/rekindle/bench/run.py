@@ -21,6 +21,7 @@ from rekindle.core.seeds import seed_of
 from rekindle.data.augment import augmentation
 from rekindle.data.catalogue import load
 from rekindle.data.subsets import fraction, hold_out, noisy_labels
+from rekindle.graph import UnitGraph
 from rekindle.models.catalogue import build
 from rekindle.protocols.catalogue import protocol
 from rekindle.protocols.learner import Learner
@@ -149,8 +150,8 @@ class _Shape:
     classes: int
 
 
-def learner_of(run: Run, stages: list[Stage], classes: int) -> Learner:
-    """Return the learner of a run at its beginning."""
+def learner_of(run: Run, stages: list[Stage], classes: int, graph: UnitGraph | None = None) -> Learner:
+    """Return the learner of a run at its beginning; `graph` spares tracing the network again."""
     fitting = _Shape(stages[0].train.shape, classes)
     return Learner(
         lambda: build(run.model, fitting),
@@ -163,6 +164,7 @@ def learner_of(run: Run, stages: list[Stage], classes: int) -> Learner:
         device=run.device,
         measure=measurer(run.metrics, run.seed) if run.metrics else None,
         measure_epochs=run.metrics_each == "epoch",
+        graph=graph,
     )
 
 

@@ -8,15 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-import torch
-
-from rekindle.bench.door import FRESH, NONE, check, methods_of
+from rekindle.bench.door import NONE, check, methods_of
 from rekindle.bench.optimizers import optimizer
 from rekindle.bench.run import Row, head_of, how_of, learner_of, stages_of, thread_count
 from rekindle.bench.spec import Run
 from rekindle.core.door import changes_structure
 from rekindle.core.errors import SettingsError
-from rekindle.protocols.loop import How
+from rekindle.protocols.learner import Learner
 from rekindle.protocols.stacked import learn_together
 from rekindle.protocols.stage import Stage
 
@@ -50,9 +48,11 @@ def run_stacked(runs: Sequence[Run], *, progress: Callable[[Row], None] | None =
     how = how_of(runs[0])
     with thread_count(runs[0].threads):
         parts = [stages_of(run) for run in runs]
-        _check_stages(runs[0], [stages for stages, _ in parts], how)
+        _check_stages(runs[0], [stages for stages, _ in parts])
         classes = max(count for _, count in parts)
-        learners = [learner_of(run, stages, classes) for run, (stages, _) in zip(runs, parts, strict=True)]
+        learners: list[Learner] = []
+        for run, (stages, _) in zip(runs, parts, strict=True):
+            learners.append(learner_of(run, stages, classes, learners[0].graph if learners else None))
         told = [_teller(run, progress) for run in runs]
         example = parts[0][0][0].train.batch(slice(2))
         learn_together(learners, lambda stack: optimizer(runs[0].optimizer, stack, example), how, told)
@@ -92,11 +92,11 @@ def _obstacles(run: Run) -> Iterator[tuple[str, str]]:
             yield f"{field}={value}", f"{field}={getattr(run, field)!r}"
 
 
-def _check_stages(run: Run, stages: Sequence[Sequence[Stage]], how: How) -> None:
+def _check_stages(run: Run, stages: Sequence[Sequence[Stage]]) -> None:
     for own in zip(*stages, strict=True):
         first = own[0]
         if first.validation is not None:
-            raise _refusal("stages without validation, which end for all seeds at once", f"stage {first.name!r} of {run.protocol!r}")
+            raise _refusal("a protocol without validation, so that stages end for all seeds at once", run.protocol)
         if first.boundary and not first.fresh_optimizer and run.methods != NONE:
             raise _refusal("an optimizer that begins anew where methods act", f"{run.protocol!r} with {run.methods!r}")
         shapes = {(len(s.train), len(s.test), s.train.shape) for s in own}

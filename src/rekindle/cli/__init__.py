@@ -1,7 +1,8 @@
 """The command line: `rekindle <verb>`, one file a verb.
 
-A verb is a file in this folder with a function `run`; its file name is the verb, its docstring the help. Verbs import
-what they need when they run, so that `rekindle --help` answers without loading torch.
+A verb is a file in this folder with a function `run`; its file name is the verb, its docstring the help. Files whose
+name begins with an underscore are no verbs. Verbs import what they need when they run, so that `rekindle --help`
+answers without loading torch.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def verbs() -> dict[str, Callable[..., Any]]:
         >>> {"demo", "list"} <= set(verbs())
         True
     """
-    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
+    names = sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
     return {name: importlib.import_module(f"{__name__}.{name}").run for name in names}
 
 

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import tyro
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from torch import nn
 
 
 def run(
@@ -45,6 +38,7 @@ def run(
     """
     import rekindle as rk
     from rekindle.checkpoint.read import open_checkpoint
+    from rekindle.cli._user_code import batches_from, built
 
     subject: Any = built(model, checkpoint) if model else checkpoint
     found = rk.audit(
@@ -61,65 +55,3 @@ def run(
         print(f"JSON: {found.to_json(json)}")
     if html:
         print(f"page: {found.to_html(html)}")
-
-
-def built(factory: str, checkpoint: str) -> nn.Module:
-    """Return the model that a factory builds, with the weights of a checkpoint."""
-    from torch import nn
-
-    from rekindle.checkpoint.read import open_checkpoint
-    from rekindle.core.errors import RekindleError
-
-    model = named(factory)()
-    if not isinstance(model, nn.Module):
-        raise RekindleError(
-            expected=f"{factory} to return a model (nn.Module)",
-            got=type(model).__name__,
-            fix="name a function without arguments that builds it",
-        )
-    tensors, _ = open_checkpoint(checkpoint)
-    try:
-        model.load_state_dict(dict(tensors))
-    except RuntimeError as error:
-        raise RekindleError(
-            expected="a checkpoint of the model that the factory builds",
-            got=" ".join(str(error).split())[:400],
-            fix="build the same architecture that was saved, or leave --model out for the weights alone",
-        ) from error
-    return model
-
-
-def batches_from(data: str, batches: int, batch_size: int, seed: int) -> Iterable[Any]:
-    """Return batches of a data set by name, or from a function."""
-    if ":" in data and "." in data.partition(":")[0]:
-        made: Iterable[Any] = named(data)()
-        return [batch for batch, _ in zip(made, range(batches), strict=False)]
-    import torch
-
-    from rekindle.core.seeds import generator
-    from rekindle.data.catalogue import load
-
-    loaded = load(data, seed)
-    order = torch.randperm(len(loaded.train), generator=generator(seed, "audit", "batches"))
-    train = loaded.train
-    return [(train.batch(part), train.labels[part]) for part in order.split(batch_size)[:batches]]
-
-
-def named(place: str) -> Any:
-    """Return what `package.module:name` stands for; modules of the working folder are found too."""
-    from rekindle.core.errors import RekindleError
-
-    module, colon, name = place.partition(":")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        if not colon:
-            raise ImportError("no colon in it")
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise RekindleError(
-            expected="a function as package.module:name that can be imported from here",
-            got=f"{place}: {error}",
-            fix="run the command in the folder of that module, or install its package",
-        ) from error
-    finally:
-        sys.path.pop(0)

@@ -2,34 +2,36 @@
 
 The setting (200 images, half of their labels random, 500 steps; then 1,198 images with their own labels, 200 steps) was
 chosen on other seeds than the ones shown, and chosen because warm starting hurts in it. With clean labels in the first
-stage (`--random-labels 0`) it does not hurt on these digits.
+stage (`--random-labels 0`) it does not hurt on these digits. The runs are an ordinary sweep, and the page an ordinary
+report: `rekindle report` on the same folder writes it again.
 """
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from rekindle.protocols.warm_start import WarmStart
+    from rekindle.auditing import Audit
+    from rekindle.bench.paired import Comparison, Results
+    from rekindle.bench.spec import Run
 
+WARM, FRESH = "none", "fresh"
+METHODS = (WARM, FRESH, "shrink_perturb:shrink=0.8", "fire", "soft_rescale:strength=1e-3")
 FIRST_IMAGES, FIRST_STEPS, THEN_STEPS = 200, 500, 200
-UNTREATED = None
-RESET = "full_reset"
-TREATMENTS = (UNTREATED, RESET, "shrink_perturb:shrink=0.8", "fire")
+CLEAR = 0.05  # chance, after Holm's correction, below which a difference is called one
 
 
-def run(seeds: int = 10, random_labels: float = 0.5) -> None:
-    """Train a small network on a little data, then on more: untreated, reset and treated. Takes under a minute.
+def run(seeds: int = 10, random_labels: float = 0.5, out: Path = Path("rekindle-demo")) -> None:
+    """Train a small network on a little data, then on more: untreated, fresh and treated. Takes one to three minutes.
 
     Args:
         seeds: Number of repetitions, each with its own split, weights, labels and batches; at least 2.
         random_labels: Fraction of the first stage's labels that is random; 0 for a first stage with clean labels.
+        out: Folder for the runs and the page; runs that are there already are not trained again.
     """
     from rich.console import Console
 
@@ -37,138 +39,151 @@ def run(seeds: int = 10, random_labels: float = 0.5) -> None:
 
     if seeds < 2:
         raise RekindleError(expected="at least 2 seeds, for a spread", got=f"{seeds}", fix="leave --seeds out for 10")
-    spec = setting(random_labels)
     console = Console(highlight=False)
-    console.print(describe(spec))
-    outcomes = summarise(measure(spec, seeds))
-    console.print(table(outcomes, seeds))
-    for sentence in sentences(outcomes):
+    console.print(describe(random_labels))
+    runs = runs_of(seeds, random_labels)
+    page = train(runs, out)
+    console.print(audits(runs[0]))
+    results = measured(runs, out)
+    console.print(table(results, seeds))
+    for sentence in sentences(results):
         console.print(sentence)
+    console.print(f"Report: {page}")
 
 
-def setting(random_labels: float = 0.5) -> WarmStart:
-    """Return the protocol of the demo."""
-    from rekindle.protocols.warm_start import WarmStart
-
-    return WarmStart(images=FIRST_IMAGES, random_labels=random_labels, before_steps=FIRST_STEPS, after_steps=THEN_STEPS)
-
-
-def describe(spec: WarmStart) -> str:
+def describe(random_labels: float) -> str:
     """Say what is trained."""
     return (
-        f"Warm start on handwritten digits: first {spec.images} images, {spec.random_labels:.0%} of their labels "
-        f"random, {spec.before_steps} steps; then all training images with their own labels, {spec.after_steps} steps."
+        f"Warm start on handwritten digits: first {FIRST_IMAGES} images, {random_labels:.0%} of their labels random, "
+        f"{FIRST_STEPS} steps; then all training images with their own labels, {THEN_STEPS} steps."
     )
 
 
-def measure(spec: WarmStart, seeds: int) -> list[dict[str, Any]]:
-    """Return one result row for each treatment and seed."""
-    from rich.console import Console
-    from rich.progress import track
-
-    from rekindle.bench.run import execute
+def runs_of(seeds: int, random_labels: float, first_seed: int = 0) -> list[Run]:
+    """Return all runs: every method with every seed."""
     from rekindle.bench.spec import Run
 
-    settings = {name: getattr(spec, name) for name in ("images", "random_labels", "before_steps", "after_steps")}
-    protocol = "warm_start:" + ",".join(f"{name}={value}" for name, value in settings.items())
-    rows: list[dict[str, Any]] = []
-    for seed in track(range(seeds), description="training", console=Console(stderr=True), transient=True):
-        for treatment in TREATMENTS:
-            asked = {"protocol": protocol, "data": f"digits:division={seed}", "methods": treatment or "none"}
-            run = Run.from_dict({**asked, "seed": seed, "evaluate_each": max(FIRST_STEPS, THEN_STEPS)})
-            rows.append({"treatment": treatment, **execute(run, None)[-1]})
-    return rows
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A paired difference in points of accuracy, seed by seed."""
-
-    mean: float
-    std: float
-    won: int
-    seeds: int
-
-    @property
-    def clear(self) -> bool:
-        """Whether the mean is more than two standard errors away from zero."""
-        return abs(self.mean) > 2 * self.std / math.sqrt(self.seeds)
-
-    def __str__(self) -> str:
-        return f"{self.mean:+.1f} ± {self.std:.1f} points, {self.won} of {self.seeds} seeds won"
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What came out for one treatment, in per cent of the test images."""
-
-    treatment: str | None
-    mean: float
-    std: float
-    to_untreated: Difference
-    to_reset: Difference
-
-
-def summarise(rows: Sequence[dict[str, Any]]) -> list[Outcome]:
-    """Return an outcome for each treatment, in the order of the rows."""
-    by_treatment: dict[str | None, dict[int, float]] = {}
-    for row in rows:
-        by_treatment.setdefault(row["treatment"], {})[row["seed"]] = 100 * row["accuracy"]
+    protocol = (
+        f"warm_start:images={FIRST_IMAGES},random_labels={random_labels},"
+        f"before_steps={FIRST_STEPS},after_steps={THEN_STEPS}"
+    )
+    asked = {"protocol": protocol, "evaluate_each": max(FIRST_STEPS, THEN_STEPS)}
     return [
-        Outcome(
-            treatment,
-            statistics.mean(scores.values()),
-            statistics.stdev(scores.values()),
-            _difference(scores, by_treatment[UNTREATED]),
-            _difference(scores, by_treatment[RESET]),
-        )
-        for treatment, scores in by_treatment.items()
+        Run.from_dict({**asked, "data": f"digits:division={seed}", "methods": method, "seed": seed})
+        for seed in range(first_seed, first_seed + seeds)
+        for method in METHODS
     ]
 
 
-def _difference(ours: dict[int, float], theirs: dict[int, float]) -> Difference:
-    gaps = [ours[seed] - theirs[seed] for seed in ours]
-    return Difference(statistics.mean(gaps), statistics.stdev(gaps), sum(gap > 0 for gap in gaps), len(gaps))
+def train(runs: Sequence[Run], out: Path) -> Path:
+    """Train what is not trained yet, on all cores, and write the report."""
+    from rekindle.bench.local import LocalEngine
+    from rekindle.bench.progress import Display
+    from rekindle.bench.store import Store
+    from rekindle.bench.work import run_sweep
+    from rekindle.core.errors import RekindleError
+    from rekindle.report.groups import gather
+    from rekindle.report.runs_page import write_runs_page
+
+    store = Store(out / "runs")
+    with Display(runs) as display:
+        summary = run_sweep(store, runs, LocalEngine(), retry=True, listen=display)
+    if summary.interrupted or summary.failed:
+        raise RekindleError(
+            expected="all runs of the demo to end",
+            got="an interrupt" if summary.interrupted else f"{len(summary.failed)} that failed",
+            fix=f"run the same command again: it goes on; what failed is told in {store.folder}",
+        )
+    return write_runs_page(gather(store.folder, baseline=WARM), out / "report.html")
 
 
-def table(outcomes: Sequence[Outcome], seeds: int) -> Table:
-    """Return the outcomes as a table."""
+def measured(runs: Sequence[Run], out: Path) -> Results:
+    """Return the accuracies in per cent at the end of these runs."""
+    from rekindle.bench.paired import collect
+    from rekindle.bench.store import Store
+
+    store = Store(out / "runs")
+    rows = [{**row, "accuracy": 100 * row["accuracy"]} for run in runs for row in store.rows(run.key)]
+    return collect(rows, setting=())
+
+
+def audits(run: Run) -> str:
+    """Audit the network of a run after its first stage on the data of the second, before and after the remedy."""
+    import rekindle as rk
+    from rekindle.bench.run import learner_of, stages_of
+
+    stages, classes = stages_of(run)
+    learner = learner_of(run, stages[:1], classes)
+    learner.run()
+    model, to_come = learner.model, stages[1].train
+    parts = [slice(n, n + 256) for n in range(0, 1024, 256)]
+    batches = [(to_come.batch(part), to_come.labels[part]) for part in parts]
+    before = rk.audit(model, batches)
+    if before.healthy:
+        return "Audit after the first stage, on the data to come: nothing found."
+    remedy = before.findings[0].suggestion
+    rk.apply_(remedy, model, example=batches[0][0], seed=run.seed)
+    return f"{_told('Audit after the first stage', before)}\n{_told(f'Audit after {remedy}', rk.audit(model, batches))}"
+
+
+def _told(title: str, found: Audit) -> str:
+    return f"{title}, on the data to come: " + ("; ".join(f.sentence for f in found.findings) or "nothing found") + "."
+
+
+def table(results: Results, seeds: int) -> Table:
+    """Return the results as a table."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
+
+    from rekindle.bench.statistics import spread
 
     title = f"Test accuracy (%) at the end, {seeds} seeds: mean ± standard deviation, seeds won"
     made = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     made.add_column("second stage from", no_wrap=True)
     for name in ("accuracy", "minus warm", "minus fresh"):
         made.add_column(name, justify="right", no_wrap=True)
-    for outcome in outcomes:
-        made.add_row(
-            _name(outcome.treatment),
-            f"{outcome.mean:.1f} ± {outcome.std:.1f}",
-            _cell(outcome.to_untreated) if outcome.treatment != UNTREATED else "",
-            _cell(outcome.to_reset) if outcome.treatment != RESET else "",
-        )
+    for method in results.methods:
+        score = spread(results.pairs(method, method)[0])
+        against = ["" if method == other else _gap(results, method, other) for other in (WARM, FRESH)]
+        made.add_row(_name(method), f"{score.mean:.1f} ± {score.deviation:.1f}", *against)
     return made
 
 
-def _cell(gap: Difference) -> str:
-    return f"{gap.mean:+.1f} ± {gap.std:.1f}, {gap.won}/{gap.seeds}"
+def _gap(results: Results, method: str, other: str) -> str:
+    from rekindle.bench.statistics import spread
+
+    ours, theirs = results.pairs(method, other)
+    gaps = [a - b for a, b in zip(ours, theirs, strict=True)]
+    found = spread(gaps)
+    return f"{found.mean:+.1f} ± {found.deviation:.1f}, {sum(gap > 0 for gap in gaps)}/{len(gaps)}"
 
 
-def _name(treatment: str | None) -> str:
-    return {UNTREATED: "warm, untreated", RESET: f"fresh ({RESET})"}.get(treatment, str(treatment))
+def _name(method: str) -> str:
+    return {WARM: "warm, untreated", FRESH: "fresh weights"}.get(method, method)
 
 
-def sentences(outcomes: Sequence[Outcome]) -> list[str]:
-    """Say what came out: whether the warm start hurt, and how each treatment compares with a reset."""
-    reset = next(outcome for outcome in outcomes if outcome.treatment == RESET)
-    said = [_say("Fresh weights", reset.to_untreated, "the warm start")]
-    treated = [outcome for outcome in outcomes if outcome.treatment not in (UNTREATED, RESET)]
-    said += [_say(_name(outcome.treatment), outcome.to_reset, "fresh weights") for outcome in treated]
-    return said
+def sentences(results: Results) -> list[str]:
+    """Say what it means in two sentences: whether the warm start hurt, and whether a treatment beats fresh weights.
+
+    One-sided sign tests against the warm start, and against fresh weights, each family with Holm's correction.
+    """
+    over_warm, over_fresh = (_clearly_better(results, than) for than in (WARM, FRESH))
+    warm, fresh = results.pairs(WARM, FRESH)
+    gap = sum(warm) / len(warm) - sum(fresh) / len(fresh)
+    if FRESH in over_warm or WARM in over_fresh:
+        comparison = over_warm[FRESH] if FRESH in over_warm else over_fresh[WARM]
+        seeds = f"{comparison.wins} of {comparison.pairs} seeds, p = {comparison.p_holm:.2g} after Holm's correction"
+        first = f"The warm start ended {abs(gap):.1f} points {'below' if gap < 0 else 'above'} fresh weights ({seeds})."
+    else:
+        first = f"With these seeds warm start and fresh weights cannot be told apart ({gap:+.1f} points)."
+    treated, above = ([method for method in METHODS[2:] if method in found] for found in (over_warm, over_fresh))
+    helped = f"Clearly above the warm start: {', '.join(treated)}" if treated else "No treatment is clearly above it"
+    more = f"above fresh weights too: {', '.join(above)}" if above else "none is clearly above fresh weights"
+    return [first, f"{helped}; {more}."]
 
 
-def _say(subject: str, gap: Difference, other: str) -> str:
-    if not gap.clear:
-        return f"{subject} and {other} cannot be told apart (within two standard errors): {gap}."
-    return f"{subject} ended {'above' if gap.mean > 0 else 'below'} {other}: {gap}."
+def _clearly_better(results: Results, than: str) -> dict[str, Comparison]:
+    from rekindle.bench.paired import compare_all
+
+    found = compare_all(results, baseline=than, intervals=False)
+    return {comparison.better: comparison for comparison in found if comparison.p_holm < CLEAR}

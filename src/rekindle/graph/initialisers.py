@@ -1,7 +1,8 @@
 """By which law each tensor of a model was drawn, so that it can be drawn afresh.
 
-Known are torch's own layers (their `reset_parameters`), the layers of `transformers` models (normal with the config's
-`initializer_range`), and any module that has a `reset_parameters` of its own. Of other parameters nothing is assumed.
+Known are torch's own layers (their `reset_parameters`, also where a subclass has its own), the layers of `transformers`
+models (normal with the config's `initializer_range`), and any other module that has a `reset_parameters`. Of other
+parameters nothing is assumed.
 """
 
 from __future__ import annotations
@@ -117,6 +118,8 @@ def _law(module: nn.Module, name: str, tensor: Tensor, path: str, config: Any) -
         return Constant(1.0 if name == "weight" else 0.0)
     if config is not None and (isinstance(module, (nn.Linear, nn.Embedding)) or _is_conv1d(module)):
         return _transformers_law(module, name, path, config)
+    if _draws_its_own_way(module):
+        return ByModule(module, name)
     if isinstance(module, nn.Linear) or isinstance(module, CONVOLUTIONS):
         in_attention = isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear) and name == "bias"
         return Constant(0.0) if in_attention else _fan_in_uniform(module)
@@ -131,6 +134,12 @@ def _law(module: nn.Module, name: str, tensor: Tensor, path: str, config: Any) -
     if isinstance(module, nn.PReLU):
         return Constant(module.init)
     return ByModule(module, name) if callable(getattr(module, "reset_parameters", None)) else None
+
+
+def _draws_its_own_way(module: nn.Module) -> bool:
+    """Tell whether a kind of linear or convolution layer replaces torch's `reset_parameters` by its own."""
+    torchs = nn.Linear if isinstance(module, nn.Linear) else CONVOLUTIONS
+    return isinstance(module, torchs) and type(module).reset_parameters is not torchs.reset_parameters
 
 
 def _uniform(bound: float) -> Uniform:

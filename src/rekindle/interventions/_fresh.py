@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 from torch import Tensor
 
@@ -10,11 +11,18 @@ from rekindle.graph import UnitGraph
 from rekindle.observe import Evidence
 
 Draw = Callable[[], Tensor]
+Fresh = Literal["init", "reference"]  # each layer's own initialiser, or the values of reference=
 UNKNOWN = "its initialiser is not known; pass reference= (a function that builds the model)"
 
 
 def fresh_values(
-    graph: UnitGraph, evidence: Evidence, name: str, shape: tuple[int, ...], seed: int, key: str
+    graph: UnitGraph,
+    evidence: Evidence,
+    name: str,
+    shape: tuple[int, ...],
+    seed: int,
+    key: str,
+    fresh: Fresh = "init",
 ) -> Draw | None:
     """Return a function that gives the whole tensor afresh, or None where nobody knows how.
 
@@ -22,13 +30,16 @@ def fresh_values(
 
     Args:
         graph: Knows the laws.
-        evidence: Its reference goes before the law, for parameters.
+        evidence: Its reference is taken for parameters without a law, or for all.
         name: The tensor.
         shape: Its shape.
         seed: Seed of the draw, together with the name and the method.
         key: The method.
+        fresh: Whether the law or the reference goes first. A reference that is the weights of the start gives the same
+            values in every round, which is no draw.
     """
-    if evidence.reference is not None and name in graph.parameters:
+    stored = evidence.reference is not None and name in graph.parameters
+    if stored and (fresh == "reference" or not graph.has_law(name)):
         start = evidence.initial(name, shape, key)
         return lambda: start
     if not graph.has_law(name):

@@ -12,7 +12,7 @@ from rekindle.core.names import matches
 from rekindle.core.seeds import generator
 from rekindle.core.where import UnitIndex
 from rekindle.graph import UnitGraph
-from rekindle.interventions._fresh import UNKNOWN, Draw, fresh_values
+from rekindle.interventions._fresh import UNKNOWN, Draw, Fresh, fresh_values
 from rekindle.kernels.subsets import random_subset, share
 from rekindle.observe import Evidence
 
@@ -34,6 +34,10 @@ class Subset(Protocol):
         """All parameters, or weights only."""
 
     @property
+    def fresh(self) -> Fresh:
+        """Where fresh values come from."""
+
+    @property
     def skip(self) -> tuple[str, ...]:
         """Patterns of tensor names to leave alone."""
 
@@ -50,7 +54,7 @@ def candidates(
         if matches(name, method.skip):
             skips.append(Skip(name, "named in skip"))
             continue
-        draw = fresh_values(graph, evidence, name, shape, seed, method.key)
+        draw = fresh_values(graph, evidence, name, shape, seed, method.key, method.fresh)
         if draw is None:
             skips.append(Skip(name, UNKNOWN))
         else:

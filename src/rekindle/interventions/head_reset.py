@@ -18,7 +18,7 @@ from rekindle.core.settings import settings
 from rekindle.core.where import UnitIndex, Where, Whole
 from rekindle.graph import UnitGraph
 from rekindle.graph.last_layers import last_layers
-from rekindle.interventions._fresh import UNKNOWN, Draw, fresh_values
+from rekindle.interventions._fresh import UNKNOWN, Draw, Fresh, fresh_values
 from rekindle.observe import Evidence
 from rekindle.treat import treat_
 
@@ -62,6 +62,8 @@ class HeadReset:
 
     Args:
         layers: How many layers, counted back from the output; all takes every fully connected one that is reached.
+        fresh: Where fresh values come from: each layer's own initialiser (init), or reference=, which is also taken where
+            the initialiser is not known.
         skip: Patterns of tensor names to leave alone.
     """
 
@@ -70,6 +72,7 @@ class HeadReset:
     identity: ClassVar[dict[str, Any]] = {"skip": ("*",)}
 
     layers: Annotated[int, Field(ge=1)] | Literal["all"] = 1
+    fresh: Fresh = "init"
     skip: tuple[str, ...] = ()
 
     def plan(self, graph: UnitGraph, evidence: Evidence, seed: int) -> Edits:
@@ -88,7 +91,7 @@ class HeadReset:
             if matches(name, self.skip):
                 skips.append(Skip(name, "named in skip"))
                 continue
-            draw = fresh_values(graph, evidence, name, shape, seed, self.key)
+            draw = fresh_values(graph, evidence, name, shape, seed, self.key, self.fresh)
             if draw is None:
                 skips.append(Skip(name, UNKNOWN))
             else:

@@ -13,6 +13,7 @@ from rekindle.core.edit import Edits
 from rekindle.core.record import ChangeRecord
 from rekindle.core.settings import settings
 from rekindle.graph import UnitGraph
+from rekindle.interventions._fresh import Fresh
 from rekindle.interventions._subset import Which, redraw_at_random
 from rekindle.observe import Evidence
 from rekindle.treat import treat_
@@ -60,6 +61,8 @@ class Wels:
         fraction: Part of each tensor that is drawn afresh: 0 changes nothing, 1 everything.
         mask_seed: Chooses the part; the treatment's own seed draws the values.
         which: All parameters (all), or only weights, without biases and normalisation (weights).
+        fresh: Where fresh values come from: each layer's own initialiser (init), or reference=, which is also taken where
+            the initialiser is not known.
         skip: Patterns of tensor names to leave alone.
     """
 
@@ -70,6 +73,7 @@ class Wels:
     fraction: Annotated[float, Field(ge=0, le=1)] = 0.2
     mask_seed: int = 0
     which: Which = "all"
+    fresh: Fresh = "init"
     skip: tuple[str, ...] = ()
 
     def plan(self, graph: UnitGraph, evidence: Evidence, seed: int) -> Edits:

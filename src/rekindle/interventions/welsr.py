@@ -13,6 +13,7 @@ from rekindle.core.edit import Edits
 from rekindle.core.record import ChangeRecord
 from rekindle.core.settings import settings
 from rekindle.graph import UnitGraph
+from rekindle.interventions._fresh import Fresh
 from rekindle.interventions._subset import Which, redraw_at_random
 from rekindle.observe import Evidence
 from rekindle.treat import treat_
@@ -24,7 +25,7 @@ CARD = Card(
     source="The Impact of Reinitialization on Generalization in Convolutional Neural Networks, 1 (eq. 1, random "
     "subset); after Taha et al., Knowledge Evolution in Neural Networks (2021)",
     what="Draws a random part of the parameters afresh, another part each round. w <- (1 - s) w + s w0, with s a "
-    "random mask of `fraction` ones and w0 a fresh draw by the layer's own initialiser (or the values of reference=).",
+    "random mask of `fraction` ones and w0 a fresh draw by the layer's own initialiser (fresh='reference': the values of reference=).",
     when="Between rounds of training on the same, small data set. Give each round its own seed: the seed chooses the "
     "part. Not on large data sets, where the paper found no gain.",
     cost="One pass over the parameters; the chosen positions take eight bytes each while the plan is held.",
@@ -55,6 +56,8 @@ class Welsr:
     Args:
         fraction: Part of each tensor that is drawn afresh: 0 changes nothing, 1 everything.
         which: All parameters (all), or only weights, without biases and normalisation (weights).
+        fresh: Where fresh values come from: each layer's own initialiser (init), or reference=, which is also taken where
+            the initialiser is not known.
         skip: Patterns of tensor names to leave alone.
     """
 
@@ -64,6 +67,7 @@ class Welsr:
 
     fraction: Annotated[float, Field(ge=0, le=1)] = 0.2
     which: Which = "all"
+    fresh: Fresh = "init"
     skip: tuple[str, ...] = ()
 
     def plan(self, graph: UnitGraph, evidence: Evidence, seed: int) -> Edits:

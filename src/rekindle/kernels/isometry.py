@@ -28,8 +28,8 @@ def frobenius_norm(values: Tensor) -> float:
 
 
 def _pieces(values: Tensor) -> Iterator[Tensor]:
-    """Split values, in order; a batch matrix by matrix, since kernel positions are strided and would be copied."""
-    for matrix in values if values.dim() == 3 else (values,):
+    """Split values, in order; a large batch matrix by matrix: kernel positions are strided and would be copied."""
+    for matrix in values if values.dim() == 3 and values.numel() > PIECE else (values,):
         yield from matrix.reshape(-1).split(PIECE)
 
 

@@ -26,6 +26,7 @@ NEWTON = 384  # from this size on a general inverse is cheaper than two products
 ALONE = 1024  # above this size a matrix keeps all threads busy by itself
 PIECE = 512  # columns of a large matrix that are worked on at once, to spare memory
 CACHED = 1 << 17  # values in a batch that stays in a processor's cache
+NEAR = 0.2  # looked at when no singular value can be farther from one
 SINGULAR = 1e6  # condition from which on float32 inverses are not trusted
 
 
@@ -182,12 +183,28 @@ def _cubic_steps(x: Tensor, low: float, tolerance: float) -> Tensor | None:
     """Step until the tolerance is reached; None if some singular value was not in [low, 2 - low]."""
     for _ in range(8):
         gram = x @ x.mT
-        if 1 - low < 0.02 and _per_row(gram) <= tolerance:
+        now = _per_row(gram) if 1 - low < NEAR else math.inf
+        if now <= tolerance:
             return x
+        if after_a_step(now, len(gram)) <= tolerance:  # sure to be enough: no need to look again
+            return _cubic_step(x, gram, *CUBIC[:2])
         a, b, low = _cubic(low, 2 - low)
         x = _cubic_step(x, gram, a, b)
         del gram  # before the next one
     return None
+
+
+def after_a_step(deviation: float, rows: int) -> float:
+    """Return a bound of the deviation per row after one plain cubic step, from the one before it.
+
+    An eigenvalue 1 - e of the Gram matrix becomes 1 - e^2 (3 + e)/4, and no |e| is larger than |G - I|_F.
+
+    Example:
+        >>> round(after_a_step(0.01, 1), 8), after_a_step(4.0, 1)
+        (6.006e-05, inf)
+    """
+    size = math.sqrt(deviation * rows)
+    return (size * size * (3 + size) / 4) ** 2 / rows if size < 1 else math.inf
 
 
 def _cubic_step(x: Tensor, gram: Tensor, a: float, b: float) -> Tensor:
@@ -218,7 +235,12 @@ def _cubic_finish(x: Tensor, low: float, high: float, matrices: Tensor, toleranc
     done, going = x, torch.arange(len(x), device=x.device)
     for _ in range(8):
         gram = x @ x.mT
-        ready = _gram_deviation(gram) <= tolerance if 1 - low < 0.05 else torch.zeros_like(going, dtype=torch.bool)
+        now = _gram_deviation(gram) if 1 - low < NEAR else torch.full(going.shape, math.inf, device=x.device)
+        ready = now <= tolerance
+        if len(going) == len(done) and after_a_step(float(now.max()), gram.shape[-1]) <= tolerance:
+            a, b, going = *CUBIC[:2], going[:0]
+            done = torch.baddbmm(x.mT, x.mT, gram, beta=a, alpha=b).mT
+            break
         if bool(ready.any()):
             done = _put(done, going[ready], x[ready]) if len(x) < len(done) or not bool(ready.all()) else x
             x, gram, going = x[~ready], gram[~ready], going[~ready]

@@ -10,7 +10,7 @@ from rekindle.core.errors import SettingsError
 from rekindle.core.spec import choose, fill
 from rekindle.models.all_cnn import AllCNN
 from rekindle.models.cnn import CNN, CNN_BN
-from rekindle.models.mlp import MLP
+from rekindle.models.mlp import MLP, Init
 from rekindle.models.mobilenet import BLOCKS, MobileNetV1
 from rekindle.models.nature_cnn import NatureCNN
 from rekindle.models.resnet import Bottleneck, ResNet, ResNet18
@@ -32,12 +32,16 @@ class Shaped(Protocol):
         """Number of outputs."""
 
 
-def _mlp(inputs: int, classes: int, hidden: tuple[int, ...] = (100, 100), bias: bool = True) -> nn.Module:
-    return MLP([inputs, *hidden, classes], bias)
+def _mlp(
+    inputs: int, classes: int, hidden: tuple[int, ...] = (100, 100), bias: bool = True, init: Init = "torch"
+) -> nn.Module:
+    return MLP([inputs, *hidden, classes], bias, init=init)
 
 
-def _mlp_synthetic(inputs: int, classes: int, hidden: tuple[int, ...] = (32, 32), bias: bool = True) -> nn.Module:
-    return MLP([inputs, *hidden, classes], bias)
+def _mlp_synthetic(
+    inputs: int, classes: int, hidden: tuple[int, ...] = (32, 32), bias: bool = True, init: Init = "torch"
+) -> nn.Module:
+    return MLP([inputs, *hidden, classes], bias, init=init)
 
 
 def _simba(inputs: int, classes: int, dim: int = 128, depth: int = 1) -> nn.Module:

@@ -2,8 +2,34 @@
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Literal
 
 from torch import Tensor, nn
+
+Init = Literal["torch", "glorot", "he"]
+
+
+class GlorotLinear(nn.Linear):
+    """A linear layer that starts as in Keras: Glorot uniform, biases zero."""
+
+    def reset_parameters(self) -> None:
+        """Draw the weight and clear the bias."""
+        nn.init.xavier_uniform_(self.weight)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+
+class HeLinear(nn.Linear):
+    """A linear layer that starts with He normal weights and biases zero."""
+
+    def reset_parameters(self) -> None:
+        """Draw the weight and clear the bias."""
+        nn.init.kaiming_normal_(self.weight, nonlinearity="relu")
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+
+LAYERS: dict[Init, type[nn.Linear]] = {"torch": nn.Linear, "glorot": GlorotLinear, "he": HeLinear}
 
 
 class MLP(nn.Module):
@@ -13,6 +39,8 @@ class MLP(nn.Module):
         sizes: Input size, hidden sizes, output size.
         bias: Whether the linear layers have a bias.
         activation: Makes the module placed after every layer but the last.
+        init: How weights start, and by which law methods draw them afresh: torch's own uniform law, or Glorot uniform
+            or He normal with zero biases.
 
     Example:
         >>> import torch
@@ -20,9 +48,15 @@ class MLP(nn.Module):
         torch.Size([2, 10])
     """
 
-    def __init__(self, sizes: Sequence[int], bias: bool = True, activation: Callable[[], nn.Module] = nn.ReLU) -> None:
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        bias: bool = True,
+        activation: Callable[[], nn.Module] = nn.ReLU,
+        init: Init = "torch",
+    ) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(i, o, bias=bias) for i, o in pairwise(sizes))
+        self.layers = nn.ModuleList(LAYERS[init](i, o, bias=bias) for i, o in pairwise(sizes))
         self.activation = activation()
 
     def forward(self, x: Tensor) -> Tensor:

@@ -8,13 +8,14 @@ from rekindle.core.spec import choose, fill
 from rekindle.protocols.class_incremental import ClassIncremental
 from rekindle.protocols.continual import Continual
 from rekindle.protocols.generalization import Generalization
+from rekindle.protocols.permuted import Permuted
 from rekindle.protocols.rounds import Rounds
 from rekindle.protocols.stage import LearningPath
 from rekindle.protocols.task_change import TaskChange
 from rekindle.protocols.warm_start import WarmStart
 
 PROTOCOLS: dict[str, Any] = {
-    made.key: made for made in (WarmStart, Continual, ClassIncremental, Generalization, TaskChange, Rounds)
+    made.key: made for made in (WarmStart, Continual, ClassIncremental, Generalization, TaskChange, Rounds, Permuted)
 }
 
 

@@ -13,9 +13,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
+from rekindle.core.door import changes_structure
 from rekindle.core.record import ChangeRecord
 from rekindle.core.restore import restore_
 from rekindle.core.seeds import global_seed, seed_of
+from rekindle.graph import UnitGraph, trace
 from rekindle.keeper import Keeper
 from rekindle.protocols.loop import How, Place, Row, evaluation, remember_rates, train
 from rekindle.protocols.stage import Stage
@@ -33,6 +35,7 @@ class Learner:
             accuracy, loss, seconds and more.
         model: The network as it is now.
         place: Where the stage that is under way stands.
+        graph: Of the network; None without methods, or where they change its structure.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class Learner:
         device: str = "cpu",
         measure: Measure | None = None,
         measure_epochs: bool = False,
+        graph: UnitGraph | None = None,
     ) -> None:
         """Draw the network and prepare optimizer and methods.
 
@@ -62,11 +66,13 @@ class Learner:
             device: Where everything is computed.
             measure: Gives more columns for the last row of each stage.
             measure_epochs: Call it for every row.
+            graph: Of such a network, if it was traced before; otherwise it is traced once, if methods need it.
         """
         self._build, self._make_optimizer, self._how = build, make_optimizer, how
         self._stages = [_moved(stage, device) for stage in stages]
         self._methods, self._fresh, self._seed, self._device = tuple(methods), fresh, seed, device
         self._measure, self._measure_epochs = measure, measure_epochs
+        self.graph = graph
         self._example = self._stages[0].train.batch(slice(2))
         self.rows: list[Row] = []
         self._stage, self._entered, self._networks, self._seconds = 0, False, 0, 0.0
@@ -98,11 +104,23 @@ class Learner:
                 restore_(model, state["model"], optimizer)
                 optimizer.load_state_dict(state["optimizer"])
             keeper = Keeper(
-                model, optimizer, self._methods, example=self._example, reference=self._initial, seed=self._seed
+                model,
+                optimizer,
+                self._methods,
+                example=self._example,
+                graph=self._traced(model),
+                reference=self._initial,
+                seed=self._seed,
             )
         if state is not None:
             keeper.load_state_dict(state["keeper"])
         self.model, self._optimizer, self._keeper = model, optimizer, keeper
+
+    def _traced(self, model: nn.Module) -> UnitGraph | None:
+        """Return the graph for all boundaries: tracing takes longer than many a method."""
+        if self.graph is None and self._methods and not any(changes_structure(one) for one in self._methods):
+            self.graph = trace(model, self._example, strict=False)
+        return self.graph
 
     def run(self, save: Callable[[bool], None] | None = None, told: Callable[[Row], None] | None = None) -> list[Row]:
         """Train what remains and return all rows.

@@ -239,7 +239,7 @@ def train_on(
         model.train()
     total: Tensor | float = 0.0
     steps = 0
-    for steps, batch in enumerate(batches, 1):
+    for batch in batches:
         value = loss(model, batch)
         total = total + value.detach()
         if keeper is not None:
@@ -249,6 +249,7 @@ def train_on(
         optimizer.step()
         if keeper is not None:
             keeper.step()
+        steps += 1
     mean = float(total) / max(1, steps)
     if not math.isfinite(mean):
         raise TrainingError(

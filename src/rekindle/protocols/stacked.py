@@ -223,7 +223,7 @@ def train_stacked(
         place.epoch, place.step, place.loss = place.epoch + 1, 0, 0.0
         place.finished = place.epoch >= length.last
         if place.finished or place.epoch % (stage.evaluate_each or how.evaluate_each) == 0:
-            same = {"epoch": place.epoch, "step": min(place.epoch * length.each, length.total)}
+            same: Row = {"epoch": place.epoch, "step": min(place.epoch * length.each, length.total)}
             same |= {"rate_factor": factor, "stage_seconds": place.seconds}
             after_epoch([{**same, **row} for row in _rows(stack, test, means, stage.name, place.epoch)])
 
@@ -268,4 +268,4 @@ def evaluate_stacked(stack: Stack, test: Stacked) -> tuple[list[float], list[flo
         correct += (outputs.argmax(dim=2) == part.labels).sum(1).cpu()
         each = cross_entropy(outputs.flatten(0, 1), part.labels.flatten(), reduction="none")
         loss += each.view(part.labels.shape).sum(1).cpu()
-    return (correct / count).tolist(), (loss / count).tolist()
+    return [number / count for number in correct.tolist()], (loss / count).tolist()

@@ -1,0 +1,28 @@
+"""All entries, paper by paper."""
+
+from __future__ import annotations
+
+from rekindle.bench.reproduce import elsewhere, fire, frozen, layerwise, soft_rescaling
+from rekindle.bench.reproduce.entry import Entry
+from rekindle.core.errors import SettingsError
+
+ENTRIES: dict[str, Entry] = {
+    entry.name: entry for room in (layerwise, soft_rescaling, frozen, fire, elsewhere) for entry in room.ENTRIES
+}
+
+
+def entry(name: str) -> Entry:
+    """Return an entry by its name.
+
+    Raises:
+        SettingsError: There is none.
+
+    Example:
+        >>> entry("layerwise-table-1").where
+        'Table 1'
+    """
+    if name not in ENTRIES:
+        raise SettingsError(
+            expected=f"an entry: {', '.join(ENTRIES)}", got=repr(name), fix="see `rekindle reproduce --list`"
+        )
+    return ENTRIES[name]

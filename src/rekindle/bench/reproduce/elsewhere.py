@@ -1,0 +1,65 @@
+"""From outside the four papers: permuted MNIST with continual backpropagation and with L2 Init."""
+
+from __future__ import annotations
+
+from rekindle.bench.reproduce.entry import Entry, Fields, Measure, Study, cells
+from rekindle.bench.reproduce.rules import Larger, Numbers
+
+ONLINE = (
+    Measure("late accuracy", at="late", scale=100),
+    Measure("all accuracy", at="ends", scale=100),
+    Measure("late online loss", "train_loss", at="late"),
+)
+NOTE = "Settings as we know them from the publication; numbers are curves."
+
+
+def _late(method: str) -> tuple[Numbers | Larger, ...]:
+    return (
+        Numbers("late accuracy"),
+        Larger(f"{method} learns late tasks better than plain training", method, ("backprop",), "late accuracy"),
+        Larger(f"{method} has the lower online loss late", method, ("backprop",), "late online loss", flip=True),
+    )
+
+
+_DOHARE: Fields = {"data": "mnist", "optimizer": "sgd:lr=0.003", "model": "mlp:hidden=2000|2000|2000", "batch_size": 1}
+_CBP = {"backprop": "none", "cbp": "cbp:rate=1e-4,maturity=100"}
+permuted_cbp = Entry(
+    "elsewhere-permuted-cbp",
+    "Dohare et al. 2024",
+    "online permuted MNIST",
+    "Plain backpropagation learns later tasks worse and worse; continual backpropagation does not.",
+    measures=ONLINE,
+    paper_study=Study(cells(_DOHARE, {"800 tasks": {"protocol": "permuted:tasks=800"}}, _CBP), seeds=30),
+    cpu_study=Study(
+        cells(
+            {**_DOHARE, "model": "mlp:hidden=100|100|100", "optimizer": "sgd:lr=0.03", "batch_size": 8},
+            {"60 tasks": {"protocol": "permuted:tasks=60,images=5000"}},
+            {**_CBP, "cbp, faster": "cbp:rate=1e-3,maturity=100"},
+        ),
+        seeds=5,
+        minutes=35,
+        reduced="60 tasks of 5,000 images instead of 800 of 60,000, 100 units a layer, batches of 8 at 0.03",
+    ),
+    rules=_late("cbp"),
+    notes=(NOTE,),
+)
+_KUMAR: Fields = {"data": "mnist", "optimizer": "adam:lr=1e-3", "model": "mlp:hidden=100|100", "batch_size": 16}
+_L2 = {"backprop": "none", "l2_init": "l2_init:strength=1e-2,form=full", "l2": "l2:strength=1e-3"}
+permuted_l2_init = Entry(
+    "elsewhere-permuted-l2-init",
+    "Kumar et al. 2023",
+    "permuted MNIST",
+    "L2 Init keeps the accuracy on later tasks where plain Adam loses it.",
+    measures=ONLINE,
+    paper_study=Study(cells(_KUMAR, {"500 tasks": {"protocol": "permuted:tasks=500,images=10000"}}, _L2), seeds=30),
+    cpu_study=Study(
+        cells(_KUMAR, {"60 tasks": {"protocol": "permuted:tasks=60,images=5000"}}, _L2),
+        seeds=5,
+        minutes=20,
+        reduced="60 tasks of 5,000 images instead of 500 of 10,000",
+    ),
+    rules=_late("l2_init"),
+    notes=(NOTE,),
+)
+
+ENTRIES = (permuted_cbp, permuted_l2_init)

@@ -1,0 +1,344 @@
+"""Z: frozen weights. Our copy is the appendix alone: the numbers of Tables 1 and 2 and of the figures are not in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rekindle.bench.presets import BEST, FROZEN, RUNS
+from rekindle.bench.reproduce.dynamics import eigenvalues, norms_over_time
+from rekindle.bench.reproduce.entry import Cell, Entry, Fields, Measure, Study, cells
+from rekindle.bench.reproduce.rules import Larger, Numbers, Within
+
+PAPER = "Z"
+NO_NUMBERS = "Our copy has the appendix alone: the published numbers are not in it."
+PERCENT = Measure(scale=100)
+DECAYS = ("0.0", "0.0001", "0.0005", "0.001", "0.005")
+COUNTED = {"metrics": ("frozen", "stability")}
+COUNTS = (Measure("double frozen", "metric.frozen"), Measure("triple frozen", "metric.stability"), Measure())
+
+
+def _decayed(rate: str = "0.05") -> dict[str, dict[str, str]]:
+    return {
+        f"WD {wd}": {"methods": "none", "optimizer": f"sgd:lr={rate},momentum=0.9,weight_decay={wd}"} for wd in DECAYS
+    }
+
+
+_LONG: Fields = {"protocol": "generalization:epochs=200", "schedule": "decay:by=0.97", "evaluate_each": 10, **COUNTED}
+_SMALL: Fields = {"data": "cifar10", "sample_fraction": 0.1, "batch_size": 32, "schedule": "decay:by=0.9"}
+_TOLD = "5,000 images, a sixth of the width, batches of 32, {epochs} epochs, decay 0.9 an epoch"
+counts = Entry(
+    "frozen-fig-3",
+    PAPER,
+    "Fig. 3",
+    "The more weight decay, the more mutually frozen weights after training.",
+    measures=COUNTS,
+    paper_study=Study(
+        cells({"data": "cifar10", **_LONG}, {m: {"model": m} for m in ("resnet18", "all_cnn")}, _decayed()), seeds=3
+    ),
+    cpu_study=Study(
+        cells(
+            {**_SMALL, **COUNTED, "protocol": "generalization:epochs=25", "evaluate_each": 25},
+            {"all_cnn": {"model": "all_cnn:width=16"}, "resnet18": {"model": "resnet18:width=8"}},
+            _decayed(),
+        ),
+        seeds=5,
+        minutes=80,
+        reduced=_TOLD.format(epochs=25) + " (ResNet-18: an eighth of the width)",
+    ),
+    rules=(
+        Numbers("double frozen"),
+        Larger("strong decay freezes more than none", "WD 0.005", ("WD 0.0",), "double frozen"),
+        Larger("each step of decay freezes more", "WD 0.005", ("WD 0.0001", "WD 0.0005", "WD 0.001"), "double frozen"),
+        Larger("strong decay freezes triples", "WD 0.005", ("WD 0.0",), "triple frozen"),
+    ),
+    notes=(
+        NO_NUMBERS,
+        "Batch size is not stated (here 256); counted with the cutoff of 6.2, not the strict one of 6.5.",
+    ),
+)
+dynamics = Entry(
+    "frozen-fig-4",
+    PAPER,
+    "Fig. 4",
+    "Row-column pairs at zero stay there, and pairs at small values return to zero under weight decay.",
+    measures=(Measure("norm", "norm"), Measure("growth", "growth")),
+    paper_study=Study(compute=norms_over_time, seeds=5, minutes=2, reduced="simulated pairs instead of an All-CNN"),
+    rules=(
+        Numbers("norm"),
+        Within("from zero: at zero", "from zero", 0.0, 0.0, measure="norm"),
+        Within(
+            "from small values with decay: below where they began",
+            "from small",
+            high=0.0,
+            measure="growth",
+            conditions=tuple(f"{kind}, weight decay 0.005" for kind in ("double", "triple")),
+        ),
+        Larger("usual weights stay away from zero", "from usual", ("from small",), "norm"),
+    ),
+    notes=(NO_NUMBERS, "`frozen-fig-4-network` does the first of the three on a network."),
+)
+_FROZEN_START = {"untouched": "none", "frozen 0.4": "mutually_frozen:probability=0.4"}
+_FROM_START = "rounds:blocks=1,repeats=1,begin=boundary,epochs={epochs}"
+dynamics_network = Entry(
+    "frozen-fig-4-network",
+    PAPER,
+    "Fig. 4, pairs set to zero",
+    "In an All-CNN whose row-column pairs were set to zero these pairs are still frozen after training.",
+    measures=(
+        Measure("double frozen", "metric.frozen"),
+        Measure("frozen at the start", "metric.frozen", "boundary"),
+        Measure(),
+    ),
+    paper_study=Study(
+        cells(
+            {"data": "cifar10", **_LONG, **FROZEN, "model": "all_cnn", "metrics_each": "epoch"},
+            {"All-CNN": {"protocol": _FROM_START.format(epochs=200)}},
+            _FROZEN_START,
+        ),
+        seeds=3,
+    ),
+    cpu_study=Study(
+        cells(
+            {**_SMALL, **FROZEN, "model": "all_cnn:width=16", "metrics": ("frozen",), "metrics_each": "epoch"},
+            {"All-CNN": {"protocol": _FROM_START.format(epochs=10), "evaluate_each": 10}},
+            _FROZEN_START,
+        ),
+        seeds=5,
+        minutes=8,
+        reduced=_TOLD.format(epochs=10),
+    ),
+    rules=(
+        Numbers("double frozen"),
+        Larger("the pairs stay frozen", "frozen 0.4", ("untouched",), "double frozen"),
+        Larger("they cost accuracy", "untouched", ("frozen 0.4",)),
+    ),
+    notes=(NO_NUMBERS,),
+)
+eigen = Entry(
+    "frozen-eigenvalues",
+    PAPER,
+    "6.1",
+    "Near zero a pair grows by eta(-lambda + |B - y||A|) a step, a triple by -eta lambda.",
+    measures=(Measure("gap", "gap"), Measure("rate", "rate")),
+    paper_study=Study(compute=eigenvalues, seeds=20, minutes=1),
+    rules=(
+        Numbers("rate"),
+        Within("pairs grow by the eigenvalue", "double", -1e-4, 1e-4, measure="gap"),
+        Within("triples decay by the eigenvalue", "triple", -1e-4, 1e-4, measure="gap"),
+    ),
+    notes=("An analysis without published numbers: measured is the distance of simulated rates from the eigenvalues.",),
+)
+LEVELS = {"0.5": ("0.2", "0.5"), "0.8": ("0.4", "0.8"), "0.92": ("0.6", "0.92"), "0.98": ("0.8", "0.98")}
+
+
+def _sparse(base: Fields) -> tuple[Cell, ...]:
+    made: list[Cell] = []
+    for level, (pairs, elements) in LEVELS.items():
+        methods = {
+            "mutually frozen": f"mutually_frozen:probability={pairs}",
+            "doubly sparse": f"doubly_sparse:probability={elements}",
+            "mono-sparse": f"mono_sparse:probability={elements}",
+        }
+        made += cells(base, {f"sparsity {level}": {}}, methods)
+    return (*made, *cells(base, {"dense": {}}, {"untouched": "none"}))
+
+
+_SHIFTED = {"augment": "shift:size=0.5+flip", **FROZEN, "schedule": "decay:by=0.97"}
+table_1 = Entry(
+    "frozen-table-1",
+    PAPER,
+    "Table 1",
+    "At equal sparsity mutually frozen weights cost most accuracy, mono-sparse ones least.",
+    measures=(PERCENT, Measure("double frozen", "metric.frozen")),
+    paper_study=Study(
+        _sparse(
+            {"data": "cifar10", "model": "all_cnn", **_LONG, **_SHIFTED, "protocol": _FROM_START.format(epochs=200)}
+        ),
+        seeds=3,
+    ),
+    cpu_study=Study(
+        _sparse(
+            {**_SMALL, **_SHIFTED, "model": "all_cnn:width=16", "metrics": ("frozen",)}
+            | {"protocol": _FROM_START.format(epochs=15), "evaluate_each": 15}
+        ),
+        seeds=5,
+        minutes=65,
+        reduced=_TOLD.format(epochs=15),
+    ),
+    rules=(
+        Numbers(),
+        Larger("mutually frozen is worse than doubly sparse", "doubly sparse", ("mutually frozen",)),
+        Larger("mono-sparse is better than doubly sparse", "mono-sparse", ("doubly sparse",)),
+    ),
+    notes=(
+        NO_NUMBERS,
+        "6.5 names two lists of levels for doubly sparse weights (0.5, 0.8, 0.92, 0.98 and 0.75, 0.9, 0.96, 0.99); the "
+        "first is used. The flip of the paper has probability one half, as here.",
+    ),
+)
+_BLUR = "task_change:change=blur,epochs={e},patience={p},decay=0.95"
+_DECAY_CHANGES = {
+    **{f"WD {wd}": f"weight_decay={wd}" for wd in DECAYS},
+    "WD 0.0001 to 0.001": "weight_decay=0.0001,second_weight_decay=0.001",
+}
+_RATE_CHANGES = {
+    "lr 0.05": "learning_rate=0.05",
+    "lr 0.005": "learning_rate=0.005",
+    "lr 0.0005": "learning_rate=0.0005,decay=0.99",
+    "lr 0.0005 to 0.05": "learning_rate=0.0005,decay=0.99,second_learning_rate=0.05,second_decay=0.95",
+}
+
+
+def _changes(epochs: int, patience: int) -> dict[str, dict[str, str]]:
+    start = _BLUR.format(e=epochs, p=patience)
+    made = {name: {"protocol": f"{start},learning_rate=0.05,{rest}"} for name, rest in _DECAY_CHANGES.items()}
+    for name, rest in _RATE_CHANGES.items():
+        plain = start.replace(",decay=0.95", "") if "decay" in rest else start
+        made[name] = {"protocol": f"{plain},weight_decay=0.001,{rest}"}
+    return {name: {"methods": "none", **fields} for name, fields in made.items()}
+
+
+_PARETO = {"metrics": ("frozen", "fisher_score")}
+_CHANGE_STUDIES = (
+    Study(
+        cells(
+            {**FROZEN, "data": "cifar10", "evaluate_each": 10, **_PARETO},
+            {m: {"model": m} for m in ("resnet18", "all_cnn")},
+            _changes(200, 40),
+        ),
+        seeds=3,
+    ),
+    Study(
+        cells(
+            {**FROZEN, "data": "cifar10", "sample_fraction": 0.1, "batch_size": 32, "evaluate_each": 15, **_PARETO},
+            {"all_cnn": {"model": "all_cnn:width=16"}},
+            _changes(15, 15),
+        ),
+        seeds=5,
+        minutes=75,
+        reduced="All-CNN of a sixth of the width alone, 5,000 images, batches of 32, 15 epochs a task",
+    ),
+)
+figure_5 = Entry(
+    "frozen-fig-5",
+    PAPER,
+    "Fig. 5",
+    "From blurred to sharp images, small decay or rate first and a larger one later is best.",
+    measures=(PERCENT, Measure("double frozen", "metric.frozen"), Measure("loss", "loss")),
+    paper_study=_CHANGE_STUDIES[0],
+    cpu_study=_CHANGE_STUDIES[1],
+    rules=(
+        Numbers(),
+        Larger("more decay later is best", "WD 0.0001 to 0.001", tuple(f"WD {wd}" for wd in DECAYS)),
+        Larger("a larger rate later is best", "lr 0.0005 to 0.05", ("lr 0.05", "lr 0.005", "lr 0.0005")),
+        Larger("a sufficiently high rate is needed", "lr 0.05", ("lr 0.0005",)),
+    ),
+    notes=(NO_NUMBERS,),
+)
+pareto = Entry(
+    "frozen-fig-6",
+    PAPER,
+    "Fig. 6",
+    "Test loss after retraining against frozen filters and against the Fisher score: a Pareto front.",
+    measures=(
+        Measure("loss", "loss"),
+        Measure("double frozen", "metric.frozen"),
+        Measure("Fisher", "metric.fisher_score"),
+    ),
+    paper_study=_CHANGE_STUDIES[0],
+    cpu_study=_CHANGE_STUDIES[1],
+    rules=(Numbers("loss"), Numbers("double frozen"), Numbers("Fisher")),
+    notes=(NO_NUMBERS, "A picture: the numbers to draw it, no verdict. It has the runs of `frozen-fig-5`."),
+)
+ROWS = tuple(
+    name.removeprefix("frozen.") for name in RUNS if name.startswith("frozen.") and not name.endswith("treated")
+)
+CPU_ROWS: Mapping[str, Fields] = {
+    "cifar10_blurred_to_sharp_resnet18": {"model": "resnet18:width=8"},
+    "cifar10_blurred_to_sharp_all_cnn": {"model": "all_cnn:width=16"},
+    "cifar10_to_random_shift": {"model": "resnet18:width=8"},
+    "cifar10_to_fashion_mnist": {"model": "resnet18:width=8"},
+    "mnist_to_fashion_mnist": {"model": "resnet18:width=8"},
+}
+
+
+def _rows(small: bool) -> tuple[Cell, ...]:
+    made: list[Cell] = []
+    for row in CPU_ROWS if small else ROWS:
+        run, reset = RUNS[f"frozen.{row}"], BEST[f"frozen.{row}"]["dirac_reset"]
+        treated = RUNS.get(f"frozen.{row}.treated", run)
+        own: Fields = (
+            {"sample_fraction": 0.05, "batch_size": 32, "evaluate_each": 20} if small else {"evaluate_each": 10}
+        )
+        changed = dict(CPU_ROWS[row]) if small else {}
+        made += [
+            Cell(row, "no intervention", {**run, **own, **changed, "metrics": ("frozen",), "methods": "none"}),
+            Cell(row, "Dirac reset", {**treated, **own, **changed, "metrics": ("frozen",), "methods": reset}),
+        ]
+    return tuple(_shortened(cell) for cell in made) if small else tuple(made)
+
+
+def _shortened(cell: Cell) -> Cell:
+    protocol = str(cell.fields["protocol"]).replace("epochs=200", "epochs=20,second_sample=1")
+    fields = {
+        **cell.fields,
+        "protocol": protocol.replace("patience=40", "patience=20").replace("patience=60", "patience=20"),
+    }
+    return Cell(cell.condition, cell.method, fields)
+
+
+table_2 = Entry(
+    "frozen-table-2",
+    PAPER,
+    "Table 2, with Tables 6 to 8",
+    "A Dirac reset between two tasks improves accuracy on the second.",
+    measures=(PERCENT, Measure("double frozen", "metric.frozen")),
+    paper_study=Study(_rows(small=False), seeds=3),
+    cpu_study=Study(
+        _rows(small=True),
+        seeds=5,
+        minutes=60,
+        reduced="five of thirteen changes, a twentieth of the first data, an eighth or sixth of the width, 20 epochs a task",
+    ),
+    rules=(Numbers(), Larger("the reset improves the second task", "Dirac reset", ("no intervention",))),
+    notes=(
+        NO_NUMBERS,
+        "Rows that start from ImageNet want a folder `imagenet`: there are no pretrained weights here.",
+        "Here pairs are blurred to sharp (two networks), regular to shifted, CIFAR-10 and MNIST to Fashion-MNIST.",
+    ),
+)
+PARTS = ("0.01", "0.05", "0.2", "1")
+_CHANGE = (
+    "task_change:to=fashion_mnist,epochs=10,patience=10,decay=0.95,weight_decay=0.001,sample=0.05,second_sample={part}"
+)
+samples = Entry(
+    "frozen-fig-7",
+    PAPER,
+    "Fig. 7",
+    "A reset pays the more, the more samples there are for the second task; with few it hurts.",
+    measures=(PERCENT,),
+    cpu_study=Study(
+        tuple(
+            cell
+            for part in PARTS
+            for cell in cells(
+                {**FROZEN, "data": "mnist", "model": "resnet18:width=4", "batch_size": 64, "evaluate_each": 10},
+                {f"{part} of the samples": {"protocol": _CHANGE.format(part=str(float(part) / 10))}},
+                {"no intervention": "none", "Dirac reset": "dirac_reset:preset=mnist_to_fashion_mnist"},
+            )
+        ),
+        seeds=5,
+        minutes=15,
+        reduced="from 3,000 MNIST images instead of ImageNet, ResNet-18 of a sixteenth of the width, 60 to 6,000 samples",
+    ),
+    rules=(
+        Numbers(),
+        Larger(
+            "with all samples the reset helps", "Dirac reset", ("no intervention",), conditions=("1 of the samples",)
+        ),
+        Larger("with few it hurts", "no intervention", ("Dirac reset",), conditions=("0.01 of the samples",)),
+    ),
+    notes=(NO_NUMBERS, "The published one starts from an ImageNet ResNet-50, which we do not have."),
+)
+
+ENTRIES = (counts, dynamics, dynamics_network, eigen, table_1, table_2, figure_5, pareto, samples)

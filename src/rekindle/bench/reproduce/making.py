@@ -1,0 +1,141 @@
+"""Make an entry: run what is open through store and engine, read the rows, judge, write rows and a table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rekindle.bench import work
+from rekindle.bench.reproduce.entry import Entry, Preset, Row, Study
+from rekindle.bench.reproduce.reading import observe
+from rekindle.bench.reproduce.showing import page
+from rekindle.bench.rows import to_lines, write_whole
+from rekindle.bench.spec import Run
+from rekindle.bench.store import Store, versions
+from rekindle.bench.work import Engine, Listen, Summary
+from rekindle.core.errors import RekindleError
+from rekindle.data.store import VARIABLE, cache
+
+
+class ReproduceError(RekindleError):
+    """An entry cannot be made."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """What came of an entry.
+
+    Args:
+        findings: Rows with verdicts.
+        observations: One for each condition, method and seed.
+        page: The Markdown page.
+        files: What was written.
+        summary: What came of the runs; None where nothing was trained.
+    """
+
+    findings: list[Row]
+    observations: list[Row]
+    page: str
+    files: tuple[Path, ...]
+    summary: Summary | None
+
+
+def study_of(entry: Entry, preset: Preset) -> Study:
+    """Return what to run, after checking that it can be and that its data are there.
+
+    Raises:
+        ReproduceError: The entry waits for something, or data are missing.
+    """
+    study = entry.study(preset)
+    if study is None or entry.waits_for:
+        raise ReproduceError(
+            expected=f"an entry that can be run with preset {preset!r}",
+            got=f"{entry.name}, which waits for: {entry.waits_for or 'such a preset'}",
+            fix="see `rekindle reproduce --list` for those that can",
+        )
+    missing = [name for name in study.data() if not (cache() / name / "train.npz").is_file()]
+    if missing:
+        raise ReproduceError(
+            expected=f"the data sets {', '.join(missing)} in {cache()}",
+            got="no such files",
+            fix=f"set {VARIABLE} to a folder that has {missing[0]}/train.npz and {missing[0]}/test.npz, or fetch with "
+            f"`python -c \"import rekindle as rk; rk.data.download('{missing[0]}')\"` "
+            "(needs network and pip install 'rekindle[hub]')",
+        )
+    return study
+
+
+def runs_of(study: Study, seeds: int | None = None, device: str | None = None) -> list[Run]:
+    """Return all runs of a study, each once; seeds vary slowest, so that early results cover the whole table."""
+    found = {run.key: run for _, runs in study.runs(seeds, device) for run in runs}
+    return sorted(found.values(), key=lambda run: run.seed)
+
+
+def make(
+    entry: Entry,
+    preset: Preset,
+    out: Path,
+    engine: Engine,
+    *,
+    seeds: int | None = None,
+    device: str | None = None,
+    retry: bool = False,
+    listen: Listen = lambda event: None,
+) -> Made:
+    """Run what is open of an entry and judge what is there; stopped at any moment, the same call goes on.
+
+    Args:
+        entry: What to make.
+        preset: "paper" or "cpu".
+        out: Folder of rows and page; runs are kept in `out/runs`, which entries share.
+        engine: Who runs.
+        seeds: Number of seeds, instead of the study's.
+        device: Where to train, instead of the study's.
+        retry: Also run again what failed before.
+        listen: Called with every event.
+    """
+    study, store = study_of(entry, preset), Store(out / "runs")
+    summary = None
+    if study.compute is not None:
+        observations = study.compute(study.seeds if seeds is None else seeds)
+    else:
+        runs = runs_of(study, seeds, device)
+        summary = work.run_sweep(store, runs, engine, function=work.EXECUTE, retry=retry, listen=listen)
+        observations = observe(study.runs(seeds, device), entry.measures, store)
+    findings = judge(entry, observations)
+    head = {"entry": entry.name, "preset": preset}
+    text = page(entry, preset, study, findings)
+    files = _write(out, f"{entry.name}.{preset}", head, findings, observations, text)
+    return Made(findings, observations, text, files, summary)
+
+
+def judge(entry: Entry, observations: Sequence[Row]) -> list[Row]:
+    """Return the findings of all rules of an entry."""
+    return [finding for rule in entry.rules for finding in rule.judge(observations, entry.published)]
+
+
+def _write(
+    out: Path, name: str, head: Row, findings: Sequence[Row], observations: Sequence[Row], text: str
+) -> tuple[Path, ...]:
+    out.mkdir(parents=True, exist_ok=True)
+    same = {**head, "versions": versions()}
+    contents = {
+        out / f"{name}.jsonl": to_lines({**same, **_plain(row)} for row in findings),
+        out / f"{name}.observations.jsonl": to_lines({**head, **_plain(row)} for row in observations),
+        out / f"{name}.md": text,
+    }
+    for path, content in contents.items():
+        write_whole(path, content)
+    return tuple(contents)
+
+
+def _plain(row: Row) -> Row:
+    """JSON knows no infinite numbers and no NaN."""
+    return {key: None if _is_odd(value) else value for key, value in row.items()}
+
+
+def _is_odd(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)

@@ -1,0 +1,63 @@
+"""From the rows of runs to observations: one mapping for each condition, method and seed, with its measured numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rekindle.bench.reproduce.entry import Cell, Measure, Row
+from rekindle.bench.spec import Run
+from rekindle.bench.store import Store
+
+
+def observe(placed: Sequence[tuple[Cell, list[Run]]], measures: Sequence[Measure], store: Store) -> list[Row]:
+    """Return an observation for each finished run.
+
+    Args:
+        placed: Cells with their runs, as `Study.runs` gives them.
+        measures: What to read.
+        store: Where the rows are.
+    """
+    made = []
+    for cell, runs in placed:
+        for run in runs:
+            if store.state(run.key) == "finished":
+                rows = store.rows(run.key)
+                head = {"condition": cell.condition, "method": cell.method, "seed": run.seed, "key": run.key}
+                made.append({**head, **{measure.name: value(rows, measure) for measure in measures}})
+    return made
+
+
+def value(rows: Sequence[Row], measure: Measure) -> float | None:
+    """Return one number of a run; None if no row has it.
+
+    Example:
+        >>> rows = [{"stage": 0, "event": "end", "accuracy": 0.5}, {"stage": 1, "event": "end", "accuracy": 0.7}]
+        >>> value(rows, Measure(at="ends", scale=100))
+        60.0
+    """
+    found = _pick(rows, measure)
+    numbers = [float(one) for one in found if one is not None and math.isfinite(one)]
+    return float(measure.scale * np.mean(numbers)) if numbers and len(numbers) == len(found) else None
+
+
+def _pick(rows: Sequence[Row], measure: Measure) -> list[Any]:
+    """Return the numbers whose mean is wanted."""
+    column = measure.column
+    having = [row for row in rows if row.get(column) is not None]
+    if not having:
+        return []
+    if measure.at == "last":
+        return [having[-1][column]]
+    if measure.at == "best":
+        last = having[-1]["stage"]
+        return [max(row[column] for row in having if row["stage"] == last and row["event"] != "boundary")]
+    if measure.at in ("boundary", "gap"):
+        at = [row for row in having if row["event"] == "boundary"][-1:]
+        before = f"{column}_before"
+        return [row[column] - (row[before] if measure.at == "gap" else 0.0) for row in at]
+    ends = [row[column] for row in having if row["event"] == "end"]
+    return ends[-(-len(ends) // 4) * -1 :] if measure.at == "late" else ends

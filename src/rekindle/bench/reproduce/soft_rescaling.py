@@ -1,0 +1,313 @@
+"""S: Recovering Plasticity of Neural Networks via Soft Weight Rescaling."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rekindle.bench.presets import BEST, RUNS
+from rekindle.bench.reproduce.entry import Entry, Fields, Measure, Study, cells, published
+from rekindle.bench.reproduce.rules import Larger, Numbers, Within
+
+PAPER = "S"
+FIGURE = "A figure: our copy has no numbers."
+GARBLED = (
+    "Tables 2 and 3 (best values here) are mostly unreadable in our copy. Taken from them where they can be read; else "
+    "the values of Table 4, and 0.8 for S&P."
+)
+
+# --- Tables 1 and 5 ---
+
+COLUMNS = {
+    "mnist": "MNIST (MLP)",
+    "cifar10": "CIFAR-10 (CNN)",
+    "cifar100": "CIFAR-100 (CNN)",
+    "cifar100_bn": "CIFAR-100 (CNN-BN)",
+    "tiny_imagenet": "TinyImageNet (VGG-16)",
+}
+TABLE_1 = {
+    "vanilla": [(0.9789, 0.0009), (0.6500, 0.0083), (0.3283, 0.0067), (0.3234, 0.0053), (0.3912, 0.0142)],
+    "L2": [(0.9795, 0.0019), (0.7119, 0.0037), (0.3882, 0.0064), (0.4222, 0.0043), (0.3915, 0.0108)],
+    "L2 Init": [(0.9793, 0.0016), (0.7041, 0.0125), (0.3881, 0.0050), (0.4030, 0.0105), (0.3870, 0.0143)],
+    "SWR": [(0.9822, 0.0024), (0.7158, 0.0063), (0.3914, 0.0070), (0.4129, 0.0105), (0.4348, 0.0025)],
+}
+TABLE_5 = {
+    "vanilla": [(0.9798, 0.0005), (0.6571, 0.0057), (0.3490, 0.0021), (0.3483, 0.0043), (0.4126, 0.0236)],
+    "L2": [(0.9811, 0.0007), (0.7304, 0.0039), (0.3949, 0.0091), (0.4532, 0.0040), (0.4080, 0.0124)],
+    "L2 Init": [(0.9811, 0.0007), (0.7286, 0.0023), (0.4048, 0.0019), (0.4341, 0.0019), (0.4199, 0.0048)],
+    "SWR": [(0.9796, 0.0009), (0.6925, 0.0078), (0.3599, 0.0054), (0.4240, 0.0015), (0.5221, 0.0123)],
+    "SWR + re-init": [(0.9829, 0.0002), (0.7269, 0.0027), (0.4133, 0.0058), (0.4451, 0.0028), (0.5165, 0.0070)],
+}
+# Column -> fields of the reduction, minutes for Table 1 and what was reduced; MNIST is run as published.
+TENTH = {"sample_fraction": 0.2}
+REDUCTIONS: dict[str, tuple[Fields, float, str]] = {
+    "cifar10": (TENTH, 30, "10,000 images, 60 epochs"),
+    "cifar100": (TENTH, 30, "10,000 images, 60 epochs"),
+    "cifar100_bn": (TENTH, 40, "10,000 images, 60 epochs"),
+    "tiny_imagenet": (
+        {"sample_fraction": 0.1, "model": "vgg16:width=8,hidden=64"},
+        90,
+        "5,000 images of 100 classes at 32x32, an eighth of the channels, 64 hidden units, 60 epochs",
+    ),
+}
+
+
+def _best(column: str) -> dict[str, str]:
+    best = BEST[f"rescaling.generalization.{column}"]
+    return {"vanilla": "none", "L2": best["l2"], "L2 Init": best["l2_init"], "SWR": best["soft_rescale"]}
+
+
+def _without_rebase(spec: str) -> str:
+    return f"{spec},rebase_on_drop=0"
+
+
+def _methods(column: str, decay: bool, epochs: int) -> dict[str, Fields]:
+    path = f"generalization:epochs={epochs}" + (",decay=true" if decay else "")
+    made: dict[str, Fields] = {name: {"methods": spec, "protocol": path} for name, spec in _best(column).items()}
+    if decay:
+        swr = _best(column)["SWR"]
+        made["SWR"] = {"methods": _without_rebase(swr), "protocol": path}
+        made["SWR + re-init"] = {"methods": _without_rebase(swr), "protocol": f"{path},rebase=true"}
+    return made
+
+
+def _table(column: str, where: str, numbers: Mapping[str, list[tuple[float, float]]], decay: bool) -> Entry:
+    base = {**RUNS[f"rescaling.generalization.{column}"], "evaluate_each": 200}
+    seeds = 3 if column == "tiny_imagenet" else 5
+    whole = Study(cells(base, {COLUMNS[column]: {}}, _methods(column, decay, 200)), seeds=seeds)
+    minutes = 50.0 if decay else 40.0
+    small = Study(whole.cells, seeds=seeds, minutes=minutes)
+    if column in REDUCTIONS:
+        fields, minutes, told = REDUCTIONS[column]
+        made = cells({**base, **fields}, {COLUMNS[column]: {}}, _methods(column, decay, 60))
+        small = Study(made, seeds=5, minutes=minutes * (1.25 if decay else 1), reduced=told)
+    ours = "SWR + re-init" if decay else "SWR"
+    return Entry(
+        f"soft-rescaling-{where.lower().replace(' ', '-')}-{column.replace('_', '-')}",
+        PAPER,
+        f"{where}, {COLUMNS[column]}",
+        f"Final test accuracy after 200 epochs{' with learning rate decay' if decay else ''}: SWR against L2 and L2 Init.",
+        published={
+            key: value
+            for key, value in published(list(COLUMNS.values()), numbers, n=seeds).items()
+            if key[0] == COLUMNS[column]
+        },
+        paper_study=whole,
+        cpu_study=small,
+        rules=(
+            Numbers(),
+            Larger(f"{ours} is better than plain training", ours, ("vanilla",)),
+            Larger(f"{ours} is better than L2 and L2 Init", ours, ("L2", "L2 Init")),
+            *((Larger("re-init improves SWR", ours, ("SWR",)),) if decay else ()),
+        ),
+        notes=(
+            "Not stated: how inputs are normalised (here mean 0, deviation 1) and how weights start (here torch's).",
+        ),
+    )
+
+
+TABLES = tuple(
+    _table(column, where, numbers, decay)
+    for where, numbers, decay in (("Table 1", TABLE_1, False), ("Table 5", TABLE_5, True))
+    for column in COLUMNS
+)
+
+# --- figures ---
+
+_SCALED = {"proportional": "rescale", "not proportional": "rescale:proportional=false", "not scaled": "none"}
+_BEFORE_AFTER = (
+    Measure("best accuracy afterwards", at="best"),
+    Measure("change right after", at="gap"),
+)
+figure_1 = Entry(
+    "soft-rescaling-fig-1",
+    PAPER,
+    "Fig. 1",
+    "Scaling in proportion keeps test accuracy exactly, scaling weights alone does not; both help further training.",
+    measures=_BEFORE_AFTER,
+    paper_study=Study(
+        cells(
+            {**RUNS["rescaling.generalization.cifar10"], "protocol": "warm_start:fraction=1,before=100,after=50"},
+            {"CIFAR-10 (CNN)": {}},
+            _SCALED,
+        ),
+        seeds=5,
+    ),
+    cpu_study=Study(
+        cells(
+            {
+                **RUNS["rescaling.generalization.cifar10"],
+                "protocol": "warm_start:fraction=1,before=30,after=15",
+                "sample_fraction": 0.1,
+            },
+            {"CIFAR-10 (CNN)": {}},
+            _SCALED,
+        ),
+        seeds=5,
+        minutes=12,
+        reduced="5,000 images, 30 and 15 epochs",
+    ),
+    rules=(
+        Numbers("best accuracy afterwards"),
+        Within("in proportion: the same accuracy", "proportional", -1e-3, 1e-3, measure="change right after"),
+        Within("not in proportion: accuracy is lost", "not proportional", high=-1e-3, measure="change right after"),
+        Larger("scaling helps further training", "proportional", ("not scaled",), "best accuracy afterwards"),
+    ),
+    notes=(
+        FIGURE,
+        "The figure varies how far weights are scaled; here they are scaled to their initial norm only: `rescale` has no "
+        "setting for a part of the way. Not stated: the network (here the CNN).",
+    ),
+)
+STEPPED = {"none": "none", "L2": "l2:strength=1e-5", "L2 Init": "l2_init:strength=1e-5,form=half"}
+PATHS = {
+    "warm start": "warm_start:fraction=0.5,before={epochs},after={epochs}",
+    "full access": "continual:chunks=10,access=full,epochs={epochs}",
+    "limited access": "continual:chunks=10,access=limited,epochs={epochs}",
+}
+# What can be read of Tables 2 and 3, over Table 4.
+READ: dict[tuple[str, str], dict[str, str]] = {
+    ("mnist", "full access"): {"S&P": "shrink_perturb:shrink=0.6", "L2 Init": "l2_init:strength=1e-4,form=half"},
+    ("cifar100_bn", "warm start"): {"SWR": "soft_rescale:strength_features=1e-4,strength_classifier=1"},
+    ("cifar100_bn", "limited access"): {"SWR": "soft_rescale:strength_features=1e-1,strength_classifier=1e-2"},
+    ("tiny_imagenet", "limited access"): {"S&P": "shrink_perturb:shrink=0.4"},
+}
+
+
+def _curve_methods(column: str, path: str) -> dict[str, str]:
+    layers = "1" if column == "mnist" else "all"
+    resets = {"S&P": "shrink_perturb:shrink=0.8", "head reset": f"head_reset:layers={layers}"}
+    return {**_best(column), **resets, "from scratch": "fresh", **READ.get((column, path), {})}
+
+
+def _curves(column: str, path: str, epochs: int, each: int) -> Study:
+    base = {**RUNS[f"rescaling.generalization.{column}"], "evaluate_each": each}
+    fields = {"protocol": PATHS[path].format(epochs=epochs)}
+    seeds = 3 if column == "tiny_imagenet" else 5
+    return Study(
+        cells({**base, **fields}, {f"{COLUMNS[column]}, {path}": {}}, _curve_methods(column, path)), seeds=seeds
+    )
+
+
+def _joined(*studies: Study, minutes: float | None = None, reduced: str = "nothing") -> Study:
+    return Study(tuple(c for study in studies for c in study.cells), seeds=5, minutes=minutes, reduced=reduced)
+
+
+def _small(column: str, path: str, epochs: int, minutes: float, fields: Fields, told: str) -> Study:
+    whole = _curves(column, path, epochs, epochs)
+    made = cells(
+        fields, {c.condition: {} for c in whole.cells[:1]}, {c.method: {**c.fields, **fields} for c in whole.cells}
+    )
+    return Study(made, seeds=5, minutes=minutes, reduced=told)
+
+
+CURVES = (Measure(), Measure("mean over stages", at="ends"), Measure("change at the last boundary", at="gap"))
+OTHERS = ("vanilla", "L2", "L2 Init", "S&P", "head reset")
+
+
+def _figure(name: str, where: str, path: str, claim: str, rules: tuple[Larger | Within, ...], small: Study) -> Entry:
+    columns = [column for column in COLUMNS if column != "mnist"]
+    whole = _joined(*(_curves(column, path, 100, 10) for column in columns))
+    return Entry(
+        name,
+        PAPER,
+        where,
+        claim,
+        measures=CURVES,
+        paper_study=whole,
+        cpu_study=small,
+        rules=(Numbers(), *rules),
+        notes=(FIGURE, GARBLED),
+    )
+
+
+_CIFAR: Fields = {"sample_fraction": 0.1}
+_TOLD = "CIFAR-10 and the CNN alone, 5,000 images, {epochs} epochs a stage"
+warm_start = _figure(
+    "soft-rescaling-fig-2",
+    "Fig. 2",
+    "warm start",
+    "After a warm start SWR reaches an accuracy comparable to or better than all other methods.",
+    (
+        Larger("the warm start costs accuracy", "from scratch", ("vanilla",)),
+        Larger("SWR is better than going on", "SWR", ("vanilla",)),
+        Larger("SWR is better than all others", "SWR", OTHERS),
+    ),
+    _small("cifar10", "warm start", 40, 20, _CIFAR, _TOLD.format(epochs=40)),
+)
+full = _figure(
+    "soft-rescaling-fig-3",
+    "Fig. 3",
+    "full access",
+    "With data arriving in ten chunks that stay, regularised networks improve all the way; SWR among the best.",
+    (
+        Larger("SWR is better than going on", "SWR", ("vanilla",)),
+        Larger("SWR is better than all others", "SWR", OTHERS),
+    ),
+    _small("cifar10", "full access", 15, 35, _CIFAR, _TOLD.format(epochs=15)),
+)
+limited = _figure(
+    "soft-rescaling-fig-4",
+    "Fig. 4",
+    "limited access",
+    "With only the newest chunk SWR loses least at the change of chunks.",
+    (
+        Larger("SWR is better than going on", "SWR", ("vanilla",)),
+        Larger("S&P drops where SWR does not", "SWR", ("S&P", "head reset"), "change at the last boundary"),
+    ),
+    _small("cifar10", "limited access", 30, 15, _CIFAR, _TOLD.format(epochs=30)),
+)
+
+
+def _mnist(path: str, minutes: float, epochs: int) -> Entry:
+    told = "nothing" if epochs == 100 else f"{epochs} epochs a stage instead of 100"
+    small = _curves("mnist", path, epochs, 25 if epochs == 100 else epochs)
+    return Entry(
+        f"soft-rescaling-mnist-{path.replace(' ', '-')}",
+        PAPER,
+        f"Fig. 6 and App. F, MNIST (MLP), {path}",
+        "On MNIST SWR reaches an accuracy comparable to or better than the others.",
+        measures=CURVES,
+        paper_study=_curves("mnist", path, 100, 10),
+        cpu_study=Study(small.cells, seeds=5, minutes=minutes, reduced=told),
+        rules=(
+            Numbers(),
+            Larger("SWR is better than going on", "SWR", ("vanilla",)),
+            Larger("SWR is better than all others", "SWR", OTHERS),
+        ),
+        notes=(FIGURE, GARBLED),
+    )
+
+
+MNIST = (_mnist("warm start", 55, 100), _mnist("full access", 60, 20), _mnist("limited access", 40, 100))
+_BALANCED = (Measure("balancedness", "metric.balancedness"), Measure())
+_BALANCE_RULES = (
+    Numbers("balancedness"),
+    Larger("SWR is more balanced", "SWR", ("vanilla",), "balancedness", flip=True),
+    Larger("SWR has the better accuracy", "SWR", ("vanilla",)),
+)
+_BALANCE_METHODS = {"vanilla": "none", "SWR": "soft_rescale:strength=1e-3"}
+
+
+def _balance(epochs: int) -> Fields:
+    told = {"metrics": ("balancedness",), "metrics_each": "epoch", "evaluate_each": max(1, epochs // 20)}
+    return {**RUNS["rescaling.generalization.mnist"], "protocol": f"generalization:epochs={epochs}", **told}
+
+
+figure_5 = Entry(
+    "soft-rescaling-fig-5",
+    PAPER,
+    "Fig. 5",
+    "SWR keeps a three-layer MLP more balanced between layers than plain training, and more accurate.",
+    measures=_BALANCED,
+    paper_study=Study(cells({**_balance(100), "data": "cifar10"}, {"CIFAR-10 (MLP)": {}}, _BALANCE_METHODS), seeds=5),
+    cpu_study=Study(
+        cells({**_balance(40), "sample_fraction": 0.2}, {"CIFAR-10 (MLP)": {"data": "cifar10"}}, _BALANCE_METHODS),
+        seeds=5,
+        minutes=4,
+        reduced="10,000 images, 40 epochs",
+    ),
+    rules=_BALANCE_RULES,
+    notes=(FIGURE, "Not stated: lambda (here 1e-3) and the number of epochs (here 100)."),
+)
+
+ENTRIES = (*TABLES, figure_1, warm_start, full, limited, figure_5, *MNIST)

@@ -1,0 +1,61 @@
+"""`rekindle report`: the results of a sweep as one page, and as tables for a paper."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+if TYPE_CHECKING:
+    from rekindle.bench.tables import Format
+    from rekindle.report.groups import Gathered
+
+
+def run(
+    runs: Annotated[Path, tyro.conf.Positional],
+    out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("report.html"),
+    markdown: Path | None = None,
+    latex: Path | None = None,
+    baseline: str = "none",
+    measure: str = "accuracy",
+) -> None:
+    """Write a self-contained page about all finished runs of a folder: tables, tests, charts, settings, failures.
+
+    Args:
+        runs: Folder of results, as `rekindle sweep` writes it.
+        out: The page.
+        markdown: Also write the table of results as Markdown to this file.
+        latex: Also write it as LaTeX (booktabs) to this file.
+        baseline: Method that the others are compared with.
+        measure: Column of the rows that is compared, at the end of each run: accuracy, loss, metric.dormant.
+    """
+    from rekindle.report.groups import gather
+    from rekindle.report.runs_page import write_runs_page
+
+    found = gather(runs, baseline=baseline, measure=measure)
+    print(f"page: {write_runs_page(found, out)}")
+    if markdown is not None:
+        print(f"Markdown: {write_table(found, markdown, 'markdown')}")
+    if latex is not None:
+        print(f"LaTeX: {write_table(found, latex, 'latex')}")
+
+
+def write_table(found: Gathered, path: Path, format: Format) -> Path:
+    """Write the table of results to a file."""
+    from rekindle.bench.rows import write_whole
+    from rekindle.bench.tables import results_table
+    from rekindle.core.errors import RekindleError
+
+    percent = found.results.metric.startswith("accuracy")
+    digits = 2 if percent else 4
+    text = results_table(found.results, format, baseline=found.baseline, digits=digits, percent=percent)
+    try:
+        write_whole(path, text)
+    except OSError as error:
+        raise RekindleError(
+            expected=f"a folder that {path.name} can be written to",
+            got=f"{type(error).__name__}: {error.strerror}",
+            fix=f"make the folder {path.parent}, free some space, or name another file",
+        ) from error
+    return path

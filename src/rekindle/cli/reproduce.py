@@ -1,0 +1,68 @@
+"""`rekindle reproduce`: a table or figure of a paper, published and measured side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+
+def run(
+    name: Annotated[str, tyro.conf.Positional] = "",
+    preset: Literal["paper", "cpu"] = "cpu",
+    out: Path = Path("runs/reproduce"),
+    workers: int | None = None,
+    seeds: int | None = None,
+    device: str | None = None,
+    retry: bool = False,
+    list: Annotated[bool, tyro.conf.FlagConversionOff] | bool = False,
+) -> None:
+    """Run what a table or figure needs and judge it by its rule; stopped at any moment, the same command goes on.
+
+    Args:
+        name: Of the entry, as `--list` shows it.
+        preset: The published settings (for a GPU), or the largest honest reduction for two cores.
+        out: Folder of rows, observations and page; the runs are in its folder `runs`.
+        workers: Local processes at once; one for each core when left out.
+        seeds: Number of seeds, instead of the entry's own.
+        device: Where to train: cpu, cuda.
+        retry: Also run again what failed before.
+        list: Show all entries: name, paper, what is claimed, minutes at cpu on two cores, data needed.
+    """
+    from rekindle.bench.reproduce.catalogue import ENTRIES, entry
+
+    if list or not name:
+        show(tuple(ENTRIES.values()))
+        return
+    from rekindle.bench.local import LocalEngine
+    from rekindle.bench.progress import Display
+    from rekindle.bench.reproduce.making import make, runs_of, study_of
+    from rekindle.cli.sweep import conclude
+
+    chosen = entry(name)
+    study = study_of(chosen, preset)
+    with Display(runs_of(study, seeds, device)) as display:
+        engine = LocalEngine(workers=workers)
+        made = make(chosen, preset, out, engine, seeds=seeds, device=device, retry=retry, listen=display)
+    print(made.page)
+    print("Written: " + ", ".join(str(path) for path in made.files))
+    if made.summary is not None:
+        from rekindle.bench.store import Store
+
+        conclude(made.summary, Store(out / "runs"))
+
+
+def show(entries: tuple) -> None:  # type: ignore[type-arg]
+    """Print the catalogue as a table."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from rekindle.bench.reproduce.showing import listing
+
+    table = Table(show_lines=False, pad_edge=False)
+    for head in ("name", "paper", "what", "min", "data"):
+        table.add_column(head, no_wrap=head in ("name", "min"), overflow="fold")
+    for line in listing(entries):
+        table.add_row(*line)
+    Console(highlight=False).print(table)

@@ -1,0 +1,508 @@
+import copy
+import dataclasses
+import json
+import random
+import re
+import threading
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss
+from torch.utils.data import DataLoader, TensorDataset
+
+import rekindle as rk
+from rekindle.bench.comparison import Comparison, gap_of
+from rekindle.bench.feed import Feed, digest
+from rekindle.bench.forks import CompareError
+from rekindle.bench.paired import collect
+from rekindle.bench.spec import Run
+from rekindle.bench.store import Store
+from rekindle.core.edit import Edits
+from rekindle.data.digits import load_digits
+from rekindle.testing.aged import bits, memory, same
+
+DIGITS = load_digits()
+TRAIN = (DIGITS.train_images.flatten(1), DIGITS.train_labels)
+TEST = (DIGITS.test_images.flatten(1)[:200], DIGITS.test_labels[:200])
+SMALL = (TRAIN[0][:64], TRAIN[1][:64])
+
+
+def net(seed=0, extra=()):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(64, 16), nn.ReLU(), *extra, nn.Linear(16, 10))
+
+
+def dead():
+    """A network whose hidden units are all silent, for good: only its last bias learns."""
+    model = net()
+    with torch.no_grad():
+        model[0].bias.fill_(-100.0)
+    return model
+
+
+def small(model=None, methods=("shrink_perturb",), data=SMALL, test=SMALL, **given):
+    return rk.compare(model or net(), data, test, methods, **{"budget": 3, "seeds": 2, "batch_size": 16, **given})
+
+
+def scores(found, method, event="end"):
+    return [row["score"] for row in found.rows if row["methods"] == method and row["event"] == event]
+
+
+# --- oracles ---
+
+
+@pytest.fixture(scope="module")
+def dead_units():
+    methods = ["none", "redo:period=5", "full_reset", "redo:skip=*"]
+    return rk.compare(dead(), TRAIN, TEST, methods, budget=40, optimizer="adam:lr=1e-2", batch_size=64)
+
+
+def test_dead_units_are_better_treated(dead_units):
+    by_name = {outcome.method: outcome for outcome in dead_units.outcomes}
+    assert list(by_name) == ["none", "redo:period=5", "full_reset", "redo:skip=*", "fresh"]
+    assert by_name["none"].score.mean < 0.3
+    for name in ("redo:period=5", "full_reset", "fresh"):
+        assert by_name[name].to_none.better and by_name[name].to_none.low > 0.3, name
+        assert by_name[name].p == 0.5**5
+    assert dead_units.verdict.startswith(("treat with redo:period=5: +", "treat with full_reset: +"))
+    assert "over going on" in dead_units.verdict
+
+
+def test_what_changes_nothing_scores_bit_equal(dead_units):
+    assert scores(dead_units, "redo:skip=*") == scores(dead_units, "none")
+    nothing = next(outcome for outcome in dead_units.outcomes if outcome.method == "redo:skip=*")
+    assert (nothing.to_none.mean, nothing.to_none.low, nothing.to_none.high, nothing.p) == (0, 0, 0, 1)
+
+
+def test_the_table_shows_all_of_it(dead_units):
+    text = str(dead_units)
+    lines = {line.split()[0]: line for line in text.splitlines() if line.strip()}
+    mean = 100 * np.mean(scores(dead_units, "full_reset"))
+    assert f"{mean:.1f}" in lines["full_reset"] and "0.03125" in lines["full_reset"] and "0.125" in lines["full_reset"]
+    after = 100 * np.mean(scores(dead_units, "full_reset", "boundary"))
+    assert f"{after:.1f}" in lines["full_reset"]
+    assert text.splitlines()[-1] == dead_units.verdict
+    assert "1.00x" in lines["none"]
+
+
+def test_nothing_differs_so_go_on():
+    """A constant score: whatever is done makes no difference."""
+    found = small(methods=["fire", "shrink_perturb"], metric=lambda model, batches: 0.5, seeds=5)
+    assert found.score == "metric"
+    assert found.verdict == "no evidence of a difference: go on as you are."
+
+
+def test_a_network_that_knows_the_data_goes_on():
+    model = net()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(60):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(TRAIN[0]), TRAIN[1]).backward()
+        optimizer.step()
+    found = rk.compare(model, TRAIN, TEST, ["head_reset"], budget=2)
+    assert found.verdict.startswith("go on as you are: nothing is clearly better, and clearly worse ")
+    assert "a fresh start -" in found.verdict
+
+
+# --- the verdict, by hand ---
+
+
+def told(**by_method):
+    """A comparison with given scores, one for each seed."""
+    runs, rows = [], []
+    for method, values in by_method.items():
+        for seed, value in enumerate(values):
+            runs.append(Run(protocol="compare:steps=1", methods=method, seed=seed))
+            row = {"key": runs[-1].key, "methods": method, "seed": seed, "score": value, "seconds": 1.0, "stage": 0}
+            rows += [{**row, "event": "boundary", "epoch": 0}, {**row, "event": "end", "epoch": 1}]
+    return Comparison(tuple(rows), tuple(runs), "accuracy")
+
+
+GOING_ON = [0.50, 0.51, 0.52, 0.51, 0.50]
+
+
+def above(points, noise=(0.001, -0.001, 0.0, 0.002, -0.002)):
+    return [base + points + each for base, each in zip(GOING_ON, noise, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("fire", "fresh", "said"),
+    [
+        (
+            0.10,
+            0.10,
+            "treat with fire: +10.0 points [] over going on, no clear difference to a fresh start. It takes 1",
+        ),
+        (
+            0.10,
+            0.00,
+            "treat with fire: +10.0 points [] over going on, +10.0 points [] over a fresh start. It takes 1.00",
+        ),
+        (0.10, 0.20, "start afresh: +20.0 points [] over going on, +10.0 points [] over fire, the best treatment. It "),
+        (0.00, 0.20, "start afresh: +20.0 points [] over going on, which no treatment clearly improves. It takes 1.00"),
+        (0.00, 0.00, "no evidence of a difference: go on as you are."),
+        (-0.1, 0.00, "go on as you are: nothing is clearly better, and clearly worse is fire -10.0 []."),
+    ],
+)
+def test_verdict(fire, fresh, said):
+    found = told(none=GOING_ON, fire=above(fire), fresh=above(fresh, (-0.001, 0.001, 0.002, -0.002, 0.0)))
+    intervals = re.findall(r"\[(.*?), (.*?)\]", found.verdict)
+    assert re.sub(r"\[.*?\]", "[]", found.verdict).startswith(said)
+    assert all(0 < float(high) - float(low) < 1 for low, high in intervals)
+
+
+def test_two_seeds_cannot_be_clear():
+    found = told(none=[0.5, 0.5], fire=[0.6, 0.7], fresh=[0.5, 0.4])
+    assert found.verdict.startswith("nothing is clear yet: fire looks better, +15.0 points [10.0, 20.0] over going on")
+    assert "2 seeds are few" in found.verdict
+
+
+def test_more_ways_make_wider_intervals():
+    noisy = above(0.01, (0.02, -0.01, 0.0, 0.01, -0.02))
+    few, many = told(none=GOING_ON, a=noisy), told(none=GOING_ON, **dict.fromkeys("abcdef", noisy))
+    assert (few.level, many.level) == (0.95, 1 - 0.05 / 6)
+    assert many.gap("a", "none").low < few.gap("a", "none").low
+
+
+def test_a_gap_is_clear_only_if_a_t_test_agrees():
+    from scipy.stats import ttest_rel
+
+    first, second = np.array([0.3, 0.1, 0.2]), np.zeros(3)
+    gap = gap_of(first - second, 0.95)
+    assert gap.low > 0 and ttest_rel(first, second).pvalue > 0.05
+    assert not gap.better and gap.promising
+    assert gap_of(np.zeros(3), 0.95).sure is False and gap_of(np.ones(3), 0.95).sure is True
+
+
+# --- pairing ---
+
+
+def test_all_ways_see_the_same_batches_in_the_same_order_and_seeds_differ():
+    seen: dict[str, list] = {}
+
+    def loss(model, batch):
+        if model.training and torch.is_grad_enabled():
+            seen.setdefault("order", []).append(batch[1].tolist())
+        return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+    found = small(methods=["shrink_perturb"], loss=loss, budget=5)
+    orders = [tuple(map(tuple, seen["order"][start : start + 5])) for start in range(0, len(seen["order"]), 5)]
+    assert len(found.runs) == len(orders) == 6  # none, shrink_perturb, fresh; twice
+    assert orders[0] == orders[1] == orders[2] != orders[3] == orders[4] == orders[5]
+    assert sorted(sum(orders[0][:4], ())) == sorted(SMALL[1].tolist())  # an epoch is every example once
+    assert orders[0][0] != orders[0][4]  # and the next one is in another order
+
+
+@dataclasses.dataclass(frozen=True)
+class Drawing:
+    """A method that changes nothing, but draws from the global generator."""
+
+    key = "drawing"
+    card = None
+
+    def plan(self, graph, evidence, seed):
+        torch.rand(3)
+        return Edits()
+
+
+@pytest.mark.filterwarnings("ignore::rekindle.PlanWarning")
+def test_dropout_is_the_same_whatever_a_treatment_drew():
+    found = small(net(extra=[nn.Dropout(0.5)]), [Drawing()], metric=minus_loss)
+    assert scores(found, "drawing") == scores(found, "none")
+    assert len(set(scores(found, "none"))) == 2
+
+
+@torch.no_grad()
+def minus_loss(model, batches):
+    return -sum(float(nn.functional.cross_entropy(model(x), y)) for x, y in batches)
+
+
+def test_the_same_call_gives_the_same_scores_whatever_was_drawn_before():
+    torch.manual_seed(1)
+    first = small(metric=minus_loss)
+    torch.rand(3)
+    second = small(metric=minus_loss)
+    assert [row["score"] for row in first.rows] == [row["score"] for row in second.rows]
+    assert [row["key"] for row in first.rows] == [row["key"] for row in second.rows]
+
+
+def test_a_fork_trains_as_a_plain_loop_does():
+    model = net()
+    found = small(model, budget=7, metric=minus_loss, optimizer=lambda m: torch.optim.SGD(m.parameters(), lr=0.1))
+    by_hand = copy.deepcopy(model)
+    optimizer = torch.optim.SGD(by_hand.parameters(), lr=0.1)
+    for inputs, labels in Feed(SMALL, batch_size=16).batches(1, 7):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(by_hand(inputs), labels).backward()
+        optimizer.step()
+    assert scores(found, "none")[1] == minus_loss(by_hand, [SMALL])
+
+
+# --- a guest ---
+
+
+def test_model_optimizer_and_generators_are_untouched():
+    model = net(extra=[nn.BatchNorm1d(16), nn.Dropout(0.5)])
+    optimizer = torch.optim.Adam(model.parameters())
+    nn.functional.cross_entropy(model(SMALL[0]), SMALL[1]).backward()
+    optimizer.step()
+    model.eval()
+    model[2].train()
+    source = torch.Generator().manual_seed(5)
+    loader = DataLoader(TensorDataset(*SMALL), batch_size=16, shuffle=True, generator=source)
+    before = bits(model), memory(model, optimizer), [p.grad.clone() for p in model.parameters()]
+    modes = [module.training for module in model.modules()]
+    states = torch.get_rng_state(), source.get_state(), random.getstate(), np.random.get_state()[1].tolist()
+    groups = copy.deepcopy(optimizer.state_dict()["param_groups"])
+    small(model, ["fire", "redo:period=1", "plasticity_injection"], loader, loader, optimizer=optimizer)
+    same(before[0], bits(model), "changed")
+    same(before[1], memory(model, optimizer), "changed")
+    assert all(torch.equal(g, p.grad) for g, p in zip(before[2], model.parameters(), strict=True))
+    assert modes == [module.training for module in model.modules()]
+    assert torch.equal(states[0], torch.get_rng_state()) and torch.equal(states[1], source.get_state())
+    assert states[2] == random.getstate() and states[3] == np.random.get_state()[1].tolist()
+    assert groups == optimizer.state_dict()["param_groups"]
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_the_users_optimizer_goes_on_with_its_moments_and_a_fresh_start_without():
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    nn.functional.cross_entropy(model(SMALL[0]), SMALL[1]).backward()
+    optimizer.step()
+    seen = []
+
+    def loss(forked, batch):
+        if torch.is_grad_enabled():
+            seen.append(copy.deepcopy(forked))
+        return nn.functional.cross_entropy(forked(batch[0]), batch[1])
+
+    small(model, ["none"], loss=loss, optimizer=optimizer, budget=2)
+    momentum = optimizer.state[model[0].weight]["momentum_buffer"]
+    inputs, labels = next(Feed(SMALL, batch_size=16).batches(0, 1))
+    for start, carried in ((0, 0.9 * momentum), (2, 0.0)):  # going on, then the fresh start
+        weight, after = seen[start][0].weight, seen[start + 1][0].weight
+        gradient = torch.autograd.grad(nn.functional.cross_entropy(seen[start](inputs), labels), weight)[0]
+        assert torch.allclose(after, weight - 0.1 * (carried + gradient), atol=1e-6)
+    assert torch.equal(seen[0][0].weight, model[0].weight) and not torch.equal(seen[2][0].weight, model[0].weight)
+
+
+def test_a_fresh_start_has_an_optimizer_without_a_past():
+    model, seen = net(), []
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(5):
+        nn.functional.cross_entropy(model(SMALL[0]), SMALL[1]).backward()
+        optimizer.step()
+
+    def loss(forked, batch):
+        if torch.is_grad_enabled():
+            seen.append(forked[2].bias.detach().clone())
+        return nn.functional.cross_entropy(forked(batch[0]), batch[1])
+
+    small(model, ["none"], loss=loss, optimizer=optimizer, budget=2)
+    size = (seen[3] - seen[2]).abs()  # the first step of Adam is as long as its rate, whatever the gradient
+    assert torch.allclose(size, torch.full_like(size, 0.01), rtol=1e-3)
+    assert not torch.allclose((seen[1] - seen[0]).abs(), size, rtol=1e-3)  # going on is not a first step
+
+
+def test_parts_that_were_frozen_stay_frozen_in_training():
+    model = net(extra=[nn.BatchNorm1d(16)])
+    model.train()
+    model[2].eval()
+    modes = set()
+
+    def loss(forked, batch):
+        modes.add((forked.training, forked[2].training, torch.is_grad_enabled()))
+        return nn.functional.cross_entropy(forked(batch[0]), batch[1])
+
+    small(model, ["shrink_perturb"], loss=loss)
+    assert modes == {(True, False, True), (False, False, False)}
+
+
+# --- data, scores, starts ---
+
+
+def test_targets_that_are_no_classes_score_minus_the_loss():
+    data = [(torch.randn(8, 3), torch.randn(8, 2)) for _ in range(3)]
+    model = nn.Linear(3, 2)
+    found = small(model, ["shrink_perturb"], data, data, loss=lambda m, b: mse_loss(m(b[0]), b[1]), budget="2 epochs")
+    assert found.score == "minus loss"
+    assert found.runs[0].protocol == "compare:steps=6"
+    assert all(row["score"] == -row["loss"] and "accuracy" not in row for row in found.rows)
+    before = sum(mse_loss(model(x), y).item() for x, y in data) / 3
+    assert found.rows[0]["loss_before"] == pytest.approx(before, rel=1e-6)
+
+
+def test_accuracy_counts_all_examples_of_unequal_batches():
+    batches = [(SMALL[0][:50], SMALL[1][:50]), (SMALL[0][50:], SMALL[1][50:])]
+    model = net()
+    found = small(model, test=batches)
+    right = (model(SMALL[0]).argmax(1) == SMALL[1]).float().mean()
+    assert found.rows[0]["accuracy_before"] == pytest.approx(float(right))
+    assert found.rows[0]["score"] == found.rows[0]["accuracy"] == found.rows[0]["accuracy_before"]  # none: untreated
+
+
+def test_only_as_many_batches_are_taken_as_there_are_steps():
+    taken = []
+
+    def endless():
+        while True:
+            taken.append(1)
+            yield SMALL
+
+    small(data=endless(), budget=4)
+    assert len(taken) <= 5
+
+
+def test_a_fresh_start_is_drawn_anew_for_each_seed_by_the_factory():
+    made = []
+
+    def factory():
+        made.append(net(seed=int(torch.randint(1000, ()))))
+        return made[-1]
+
+    def first_weight(model, batches):
+        return float(model[0].weight[0, 0])
+
+    found = small(fresh=factory, metric=first_weight)
+    assert len(made) == 2
+    assert scores(found, "fresh", "boundary") == [float(each[0].weight[0, 0]) for each in made]
+    assert len(set(scores(found, "fresh", "boundary"))) == 2
+
+
+def test_per_step_methods_work_all_through_the_training():
+    found = small(methods=["weight_clip:kappa=1e-6"], metric=lambda m, b: -float(m[0].weight.abs().max()), budget=4)
+    assert max(map(abs, scores(found, "weight_clip:kappa=1e-6"))) < 1e-3 < min(map(abs, scores(found, "none")))
+
+
+def test_several_in_one_and_settings():
+    settings = rk.method("fire:iterations=3,skip=a.*|b.*")
+    found = small(methods=["fire+soft_rescale", rk.method("head_reset"), ["fire", "l2"], settings])
+    names = ["fire+soft_rescale", "head_reset", "fire+l2", "fire:iterations=3,skip=a.*|b.*"]
+    assert [outcome.method for outcome in found.outcomes][1:-1] == names
+
+
+def test_rows_are_read_by_the_store_and_the_statistics(tmp_path):
+    found = small()
+    store = Store(found.save(tmp_path / "runs"))
+    rows = store.rows()
+    assert {row["key"] for row in rows} == {run.key for run in found.runs} == set(store.keys())
+    assert len(rows) == len(found.rows) == 12
+    needed = {"key", "protocol", "data", "model", "methods", "seed", "stage", "epoch", "accuracy", "loss", "seconds"}
+    assert all(needed <= set(row) for row in found.rows)
+    assert collect(rows).values == collect(found.rows).values
+    found.save(tmp_path / "runs")  # again: replaced
+    assert len(Store(tmp_path / "runs").rows()) == 12
+    json.dumps(found.to_dict())
+
+
+def test_keys_tell_weights_and_data_apart():
+    keys = [small(model, data=data).runs[0].key for model in (net(0), net(1)) for data in (SMALL, TRAIN)]
+    assert len(set(keys)) == 4
+    assert digest([torch.ones(2)]) != digest([torch.ones(2, 1)])
+
+
+# --- what fails ---
+
+
+@dataclasses.dataclass(frozen=True)
+class Broken:
+    """A method with a mistake in it, from its second seed on."""
+
+    key = "broken"
+    card = None
+    calls: list = dataclasses.field(default_factory=list, compare=False)
+
+    def plan(self, graph, evidence, seed):
+        self.calls.append(seed)
+        if len(self.calls) > 1:
+            raise ZeroDivisionError("on purpose")
+        return rk.method("fire:skip=*").plan(graph, evidence, seed)
+
+
+@pytest.mark.filterwarnings("ignore::rekindle.PlanWarning")
+def test_a_method_that_fails_is_reported_and_stops_no_other(tmp_path):
+    broken = Broken()
+    found = small(methods=[broken, "fire"], seeds=3)
+    assert list(found.failed) == ["broken"] and "seed 1: ZeroDivisionError: on purpose" in found.failed["broken"]
+    assert len(broken.calls) == 2  # no third try
+    assert [outcome.method for outcome in found.outcomes] == ["none", "fire", "fresh"]
+    assert all(outcome.score.n == 3 for outcome in found.outcomes)
+    assert "failed: broken: seed 1: ZeroDivisionError: on purpose" in str(found)
+    store = Store(found.save(tmp_path))
+    assert [store.state(run.key) for run in found.runs if run.methods == "broken"] == ["finished", "failed"]
+
+
+def test_a_method_that_diverges_is_reported():
+    found = small(methods=["l2:strength=1e30"], budget=6, optimizer="sgd:lr=1")
+    assert "l2:strength=1e30" in found.failed
+    assert [outcome.method for outcome in found.outcomes] == ["none", "fresh"]
+
+
+@pytest.mark.filterwarnings("ignore::rekindle.PlanWarning")
+def test_a_fresh_start_that_cannot_be_drawn_is_reported():
+    class Odd(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.matrix = nn.Parameter(torch.randn(64, 10))
+
+        def forward(self, x):
+            return x @ self.matrix
+
+    found = small(Odd(), ["shrink_perturb"])
+    assert "pass fresh=" in found.failed["fresh"]
+    assert all(outcome.to_fresh is None for outcome in found.outcomes)
+    assert "fresh" not in small(Odd(), ["shrink_perturb"], fresh=Odd).failed
+
+
+def test_what_going_on_raises_is_raised():
+    with pytest.raises(KeyError, match="mine"):
+        small(metric=lambda model, batches: {}["mine"])
+
+
+class Locked(nn.Linear):
+    def __init__(self):
+        super().__init__(64, 10)
+        self.lock = threading.Lock()
+
+
+def not_finite():
+    model = net()
+    with torch.no_grad():
+        model[2].weight[3, 3] = float("nan")
+    return model
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"methods": []}, "at least one method"),
+        ({"methods": ["no_such_method"]}, "a method: "),
+        ({"methods": ["muon"]}, "beside an optimizer"),
+        ({"seeds": 1}, "at least 2 different seeds"),
+        ({"seeds": [3, 3]}, "at least 2 different seeds"),
+        ({"budget": 0}, "a number of steps"),
+        ({"budget": "3 weeks"}, "a number of steps"),
+        ({"optimizer": 0.1}, "optimizer: a spec"),
+        ({"optimizer": torch.optim.SGD(nn.Linear(2, 2).parameters())}, "optimizers that train parameters"),
+        ({"model": Locked()}, "a model that copy.deepcopy can copy"),
+        ({"model": not_finite()}, "finite values in every tensor"),
+        ({"model": {"weight": torch.ones(1)}}, "a live model"),
+        ({"data": SMALL[0]}, "an iterable of batches"),
+        ({"data": (SMALL[0], SMALL[1][:3])}, "of the same length"),
+        ({"test": []}, "at least one batch"),
+        ({"data": [SMALL[0]]}, "loss=, or batches"),
+    ],
+)
+def test_errors_at_the_door_have_three_parts(given, told):
+    with pytest.raises(rk.RekindleError) as caught:
+        small(**given)
+    assert told in caught.value.expected
+    assert caught.value.got and caught.value.fix
+
+
+def test_the_lazy_names():
+    assert rk.Comparison is Comparison
+    assert issubclass(CompareError, rk.RekindleError)
