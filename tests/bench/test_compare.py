@@ -368,7 +368,7 @@ def test_a_fresh_start_is_drawn_anew_for_each_seed_by_the_factory():
 
     found = small(fresh=factory, metric=first_weight)
     assert len(made) == 2
-    assert scores(found, "fresh", "boundary") == [float(each[0].weight[0, 0]) for each in made]
+    assert scores(found, "fresh", "boundary") == [each[0].weight[0, 0].item() for each in made]
     assert len(set(scores(found, "fresh", "boundary"))) == 2
 
 

@@ -67,7 +67,7 @@ def runs_of(seeds: int, random_labels: float, first_seed: int = 0) -> list[Run]:
         f"warm_start:images={FIRST_IMAGES},random_labels={random_labels},"
         f"before_steps={FIRST_STEPS},after_steps={THEN_STEPS}"
     )
-    asked = {"protocol": protocol, "evaluate_each": max(FIRST_STEPS, THEN_STEPS)}
+    asked = {"protocol": protocol, "evaluate_each": 10}
     return [
         Run.from_dict({**asked, "data": f"digits:division={seed}", "methods": method, "seed": seed})
         for seed in range(first_seed, first_seed + seeds)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
+
+if TYPE_CHECKING:
+    from rekindle.bench.reproduce.entry import Entry
 
 
 def run(
@@ -16,7 +20,7 @@ def run(
     seeds: int | None = None,
     device: str | None = None,
     retry: bool = False,
-    list: Annotated[bool, tyro.conf.FlagConversionOff] | bool = False,
+    list: bool = False,
 ) -> None:
     """Run what a table or figure needs and judge it by its rule; stopped at any moment, the same command goes on.
 
@@ -38,6 +42,7 @@ def run(
     from rekindle.bench.local import LocalEngine
     from rekindle.bench.progress import Display
     from rekindle.bench.reproduce.making import make, runs_of, study_of
+    from rekindle.bench.store import Store
     from rekindle.cli.sweep import conclude
 
     chosen = entry(name)
@@ -48,12 +53,10 @@ def run(
     print(made.page)
     print("Written: " + ", ".join(str(path) for path in made.files))
     if made.summary is not None:
-        from rekindle.bench.store import Store
-
         conclude(made.summary, Store(out / "runs"))
 
 
-def show(entries: tuple) -> None:  # type: ignore[type-arg]
+def show(entries: Sequence[Entry]) -> None:
     """Print the catalogue as a table."""
     from rich.console import Console
     from rich.table import Table

@@ -1,4 +1,4 @@
-"""Permuted images: task after task, each with its own permutation of the pixels (Dohare et al. 2024; Kumar et al. 2023).
+"""Permuted images: task after task, each with its own order of pixels (Dohare et al. 2024; Kumar et al. 2023).
 
 Every task is equally hard, so that a network that learns later ones worse has lost plasticity.
 """

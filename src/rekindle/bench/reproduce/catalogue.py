@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from rekindle.bench.reproduce import elsewhere, fire, frozen, layerwise, soft_rescaling
+from rekindle.bench.reproduce import elsewhere, fire, frozen, layerwise, layerwise_images, soft_rescaling
 from rekindle.bench.reproduce.entry import Entry
 from rekindle.core.errors import SettingsError
 
-ENTRIES: dict[str, Entry] = {
-    entry.name: entry for room in (layerwise, soft_rescaling, frozen, fire, elsewhere) for entry in room.ENTRIES
-}
+PAPERS = (layerwise, layerwise_images, soft_rescaling, frozen, fire, elsewhere)
+ENTRIES: dict[str, Entry] = {entry.name: entry for paper in PAPERS for entry in paper.ENTRIES}
 
 
 def entry(name: str) -> Entry:

@@ -1,7 +1,7 @@
 """Weights near zero under gradient descent with weight decay, simulated without a network (Z 6.1, Fig. 4).
 
-The model of Z 6.1: f = A theta_1 ... theta_m + B, loss (f - y)^2 / 2 + lambda |theta|^2 / 2. Two factors are a row and a
-column (double), three have a scale between them (triple).
+The model of Z 6.1: f = A theta_1 ... theta_m + B, loss (f - y)^2 / 2 + lambda |theta|^2 / 2. Two factors are a row
+and a column (double), three have a scale between them (triple).
 """
 
 from __future__ import annotations

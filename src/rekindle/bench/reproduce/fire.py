@@ -106,8 +106,8 @@ class_incremental = Entry(
         "class_incremental:phases=5,epochs=15",
         "fire.continual.cifar10",
         70,
-        "five phases of two classes instead of CIFAR-100 and Tiny ImageNet in twenty, 15 epochs a phase, batches of 64, "
-        "the best values of the continual setting",
+        "five phases of two classes instead of CIFAR-100 and Tiny ImageNet in twenty, 15 epochs a phase, "
+        "batches of 64, the best values of the continual setting",
         each=15,
     ),
     rules=(
@@ -288,8 +288,8 @@ table_1 = Entry(
         ),
     ),
     notes=(
-        "Published: 0.002, 0.06 and 69 seconds on a GPU; here ratios on the CPU, methods taking turns. DASH's cost is a "
-        "pass over the data and grows with it.",
+        "Published: 0.002, 0.06 and 69 seconds on a GPU; here ratios on the CPU, methods taking turns. DASH's cost is "
+        "a pass over the data and grows with it.",
     ),
 )
 language = Entry(

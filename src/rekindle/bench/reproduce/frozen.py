@@ -298,7 +298,7 @@ table_2 = Entry(
         _rows(small=True),
         seeds=5,
         minutes=60,
-        reduced="five of thirteen changes, a twentieth of the first data, an eighth or sixth of the width, 20 epochs a task",
+        reduced="five of thirteen changes, a twentieth of the data, an eighth or sixth of the width, 20 epochs a task",
     ),
     rules=(Numbers(), Larger("the reset improves the second task", "Dirac reset", ("no intervention",))),
     notes=(
@@ -329,7 +329,7 @@ samples = Entry(
         ),
         seeds=5,
         minutes=15,
-        reduced="from 3,000 MNIST images instead of ImageNet, ResNet-18 of a sixteenth of the width, 60 to 6,000 samples",
+        reduced="from 3,000 MNIST images instead of ImageNet, a sixteenth of ResNet-18's width, 60 to 6,000 samples",
     ),
     rules=(
         Numbers(),

@@ -85,7 +85,7 @@ def _table(column: str, where: str, numbers: Mapping[str, list[tuple[float, floa
         f"soft-rescaling-{where.lower().replace(' ', '-')}-{column.replace('_', '-')}",
         PAPER,
         f"{where}, {COLUMNS[column]}",
-        f"Final test accuracy after 200 epochs{' with learning rate decay' if decay else ''}: SWR against L2 and L2 Init.",
+        f"Test accuracy after 200 epochs{' with learning rate decay' if decay else ''}: SWR against L2 and L2 Init.",
         published={
             key: value
             for key, value in published(list(COLUMNS.values()), numbers, n=seeds).items()
@@ -154,8 +154,8 @@ figure_1 = Entry(
     ),
     notes=(
         FIGURE,
-        "The figure varies how far weights are scaled; here they are scaled to their initial norm only: `rescale` has no "
-        "setting for a part of the way. Not stated: the network (here the CNN).",
+        "The figure varies how far weights are scaled; here they are scaled to their initial norm only: `rescale` has "
+        "no setting for a part of the way. Not stated: the network (here the CNN).",
     ),
 )
 STEPPED = {"none": "none", "L2": "l2:strength=1e-5", "L2 Init": "l2_init:strength=1e-5,form=half"}

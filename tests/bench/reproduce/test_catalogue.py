@@ -1,0 +1,93 @@
+"""Every entry's specs are checked without training anything: they expand, their networks can be built for their data."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from rekindle.bench.reproduce.catalogue import ENTRIES, PAPERS, entry
+from rekindle.bench.reproduce.rules import Numbers
+from rekindle.core.errors import SettingsError
+from rekindle.core.spec import split
+from rekindle.models.catalogue import build
+
+GRAY, COLOUR = (1, 28, 28), (3, 32, 32)
+SHAPES = {
+    **dict.fromkeys(("mnist", "fashion_mnist"), GRAY),
+    **dict.fromkeys(("cifar10", "cifar100", "svhn"), COLOUR),
+    **dict.fromkeys(("oxford_pets", "stanford_dogs", "stanford_cars", "caltech101", "cassava", "birds2010"), (3, 224, 224)),
+    "imagenet": (3, 224, 224),
+    "tiny_imagenet": (3, 64, 64),
+    "synthetic": (128,),
+}
+RUNNABLE = [(name, preset) for name, e in ENTRIES.items() for preset in ("paper", "cpu") if e.study(preset) and not e.waits_for]
+PICTURES = ("A figure", "A picture", "appendix alone", "curves", "without published numbers", "no numbers", "fractions")
+
+
+def test_names_are_unique():
+    assert len(ENTRIES) == sum(len(paper.ENTRIES) for paper in PAPERS)
+    assert all(name == e.name and name == name.lower() and " " not in name for name, e in ENTRIES.items())
+
+
+@pytest.mark.parametrize(("name", "preset"), RUNNABLE)
+def test_specs_expand_and_networks_fit(name, preset):
+    study = entry(name).study(preset)
+    placed = study.runs(seeds=1)
+    assert placed or study.compute, "nothing to run"
+    keys = [run.key for _, runs in placed for run in runs]
+    assert len(keys) == len({(cell.condition, cell.method) for cell, _ in placed})
+    for data, model in {(run.data, run.model) for _, runs in placed for run in runs}:
+        with torch.device("meta"):
+            build(model, SimpleNamespace(shape=SHAPES[split(data)[0]], classes=10))
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_every_entry_says_what_it_compares_with(name):
+    found = entry(name)
+    assert found.published or any(word in note for word in PICTURES for note in found.notes)
+    assert found.rules or found.waits_for
+    assert found.claim.endswith(".")
+    assert found.study("cpu") is None or found.study("cpu").minutes, "minutes must be stated"
+    if found.cpu_study is not None and found.paper_study is not None and found.cpu_study.cells != found.paper_study.cells:
+        assert found.cpu_study.reduced != "nothing"
+
+
+@pytest.mark.parametrize("name", [name for name, e in ENTRIES.items() if not e.waits_for])
+def test_rules_name_what_is_measured(name):
+    found = entry(name)
+    measures = {measure.name for measure in found.measures}
+    for rule in found.rules:
+        assert rule.measure in measures
+    study = found.study("cpu")
+    if study.cells:
+        methods, conditions = ({getattr(c, what) for c in study.cells} for what in ("method", "condition"))
+        for rule in (rule for rule in found.rules if not isinstance(rule, Numbers)):
+            assert {rule.method, *getattr(rule, "than", ())} <= methods
+            assert set(rule.conditions or ()) <= conditions
+
+
+def test_published_numbers_stand_in_the_catalogue_as_printed():
+    table = entry("layerwise-table-1").published
+    assert len(table) == 18
+    assert (table["1.0", "LW"].mean, table["1.0", "LW"].deviation) == (72.3, 3.6)
+    assert entry("layerwise-table-5").published["0.05", "Baseline"].mean == 0.77
+    mnist = entry("soft-rescaling-table-5-mnist").published
+    assert mnist["MNIST (MLP)", "SWR + re-init"].mean == 0.9829
+    assert mnist["MNIST (MLP)", "SWR + re-init"].n == 5
+
+
+def test_published_cells_are_run_by_the_paper_preset():
+    for found in ENTRIES.values():
+        if found.published and found.paper_study and found.paper_study.cells:
+            run = {(cell.condition, cell.method) for cell in found.paper_study.cells}
+            assert set(found.published) <= run, found.name
+
+
+def test_data_that_must_be_there():
+    assert entry("layerwise-table-1").study("cpu").data() == ()
+    assert set(entry("frozen-table-2").study("cpu").data()) == {"cifar10", "mnist", "fashion_mnist"}
+
+
+def test_an_unknown_name_is_told():
+    with pytest.raises(SettingsError, match="layerwise-table-1"):
+        entry("table-1")
