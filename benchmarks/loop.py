@@ -1,7 +1,7 @@
 """The training loop, stacked seeds, sweeps and the start of the program, each against the plain way.
 
     python benchmarks/loop.py cnn         # about 3 minutes; appends rows to benchmarks/rows/loop.jsonl
-    python benchmarks/loop.py resnet18    # about 20 minutes
+    python benchmarks/loop.py resnet18    # about 20 minutes; without AMX bfloat16 alone is slower than float32
     python benchmarks/loop.py stacked     # about 8 minutes
     python benchmarks/loop.py sweep       # about 1 minute
     python benchmarks/loop.py start       # about 2 minutes
@@ -11,7 +11,7 @@
   ways train their own copy of the same network on the same images, one pass each in turn. The ratio is that to the
   faster of the plain ways. All see as many steps; accuracy is on other images.
 - stacked: 20 seeds of the synthetic MLP 128-32-32-8, full batch of 256, `rounds`, on one thread: `execute` one after
-  the other, `run_stacked`, and bare steps one after the other (forward, backward and SGD, nothing else), processor time.
+  the other, `run_stacked`, and bare steps one after the other (forward, backward, SGD, nothing else), processor time.
 - sweep: what a run costs in a sweep beyond its own training, start of the worker included.
 - start: `import rekindle` and `rekindle --help` in fresh processes, beyond `import torch`.
 """
@@ -155,9 +155,9 @@ def measure_loop(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
     network = given.what
     torch.set_num_threads(given.threads)
     turns = given.turns or (15 if network == "cnn" else 5)
-    batches = given.batches or (16 if network == "cnn" else 4)
+    batches = given.batches or (16 if network == "cnn" else 3)
     precision, bound = ("float32", 1.3) if network == "cnn" else ("bfloat16", 1.8)
-    data, test = images(batches * BATCH, seed=1), images(2048, seed=2)
+    data, test = images(batches * BATCH, seed=1), images(2048 if network == "cnn" else 512, seed=2)
     torch.manual_seed(0)
     net = rk.models.CNN() if network == "cnn" else rk.models.ResNet18()
     ways: dict[str, Any] = {"ours": Ours(net, data, test, precision)}
@@ -167,7 +167,7 @@ def measure_loop(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
     speed = medians(take_turns(ways, turns))
     fastest = max((name for name in ways if name.startswith("plain")), key=lambda name: speed[name])
     row: dict[str, Any] = {"precision": precision, "batch_size": BATCH, "threads": given.threads, "turns": turns}
-    row |= {"steps": (turns + 1) * batches, "amx": torch.cpu._is_amx_tile_supported()}
+    row |= {"steps": (turns + 1) * batches, "test_images": len(test), "amx": torch.cpu._is_amx_tile_supported()}
     row |= {f"{name}_images_per_s": round(value, 1) for name, value in speed.items()}
     row |= {f"{name}_accuracy": round(evaluate(way.net, test)[0], 4) for name, way in ways.items()}
     yield row | judged(speed["ours"] / speed[fastest], at_least=bound) | {"against": fastest}

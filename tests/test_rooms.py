@@ -59,8 +59,8 @@ HOOKS = {
 }
 # The fixed normalisation of `layerwise` stays in the model as a hook: a wrapper would rename all parameters below it.
 MAY_HOOK = {"core/grafting.py"}
-# The probe trains copies of the model: that is its reading. Stacked seeds are one step for many networks, which the plain
-# loop, with its one model and its Keeper, should not have to know.
+# The probe trains copies of the model: that is its reading. Stacked seeds are one step for many networks, which the
+# plain loop, with its one model and its Keeper, should not have to know.
 MAY_TRAIN = {"protocols/loop.py", "protocols/stacked.py", "metrics/trainability.py"}
 FORBIDDEN_NAMES = {"utils", "helpers", "misc", "manager", "base", "common"}
 LONGEST = 400

@@ -21,7 +21,8 @@ def runs_of(count=3, **given):
     return [Run.from_dict({**ROUNDS, **given, "seed": seed}) for seed in range(count)]
 
 
-def assert_as_alone(runs):
+def assert_as_alone(runs, examples=0.0, close=1e-4):
+    """Accuracies may differ by a fraction of the examples; losses are within 1e-4, what else is measured `close`."""
     together = run_stacked(runs)
     assert list(together) == [run.key for run in runs]
     for run in runs:
@@ -30,16 +31,28 @@ def assert_as_alone(runs):
         for one, other in zip(alone, together[run.key], strict=True):
             assert one.keys() == other.keys()
             for name in one.keys() - TIMES:
-                close = isinstance(one[name], float) and not name.startswith("accuracy")
-                assert other[name] == (pytest.approx(one[name], rel=1e-4, abs=1e-4) if close else one[name]), name
+                assert other[name] == _nearly(name, one[name], examples, close), name
     return together
 
 
-@pytest.mark.parametrize("methods", ["none", "fire", "welsr", "fresh", "fire+head_reset"])
+def _nearly(name, value, examples, close):
+    if not isinstance(value, float):
+        return value
+    if name.startswith("accuracy"):
+        return pytest.approx(value, rel=0, abs=examples)
+    return pytest.approx(value, abs=1e-4) if "loss" in name else pytest.approx(value, rel=close, abs=1e-4)
+
+
+@pytest.mark.parametrize("methods", ["none", "fire:solver=exact", "welsr", "fresh", "welsr+head_reset"])
 def test_rounds(methods):
     rows = assert_as_alone(runs_of(methods=methods))
     last = [own[-1]["loss"] for own in rows.values()]
     assert len(set(last)) == len(last)  # the seeds are not one and the same
+
+
+def test_a_method_that_ends_within_a_tolerance():
+    """How far the default solver of fire goes beyond its tolerance depends on the last bits of the weights."""
+    assert_as_alone(runs_of(methods="fire"), examples=2 / 512, close=1e-2)
 
 
 def test_methods_do_something():

@@ -100,3 +100,14 @@ def test_transformers_config_gives_the_spread():
     assert float(wide.std()) == pytest.approx(0.02, rel=0.05)
     assert float(small.std()) == pytest.approx(0.02 / 4, rel=0.05)  # sqrt(2 x 8 layers)
     assert not graph.fresh("transformer.h.0.attn.c_attn.bias", (192,), 0, "t").any()
+
+
+def test_a_layer_that_replaces_reset_parameters_is_drawn_by_its_own():
+    from rekindle.models.mlp import MLP
+
+    model = MLP([40, 30, 20], init="glorot")
+    graph = rk.trace(model, torch.zeros(2, 40))
+    bound = (6 / (40 + 30)) ** 0.5
+    drawn = graph.fresh("layers.0.weight", (30, 40), 3, "test")
+    assert 0.95 * bound < float(drawn.abs().max()) <= bound, "torch's own would reach 1/sqrt(40) only"
+    assert not graph.fresh("layers.0.bias", (30,), 3, "test").any()

@@ -30,7 +30,8 @@ CARD = Card(
     source="The Impact of Reinitialization on Generalization in Convolutional Neural Networks, 1 (eq. 1, weight "
     "magnitudes); after Han et al., DSD: Dense-Sparse-Dense Training (2017)",
     what="Draws the parameters of smallest magnitude afresh. w <- (1 - s) w + s w0, with s one at the `fraction` of "
-    "smallest |w| and w0 a fresh draw by the layer's own initialiser (fresh='reference': the values of reference=).",
+    "smallest |w| and w0 a fresh draw by the layer's own initialiser "
+    "(fresh='reference': the values of reference=).",
     when="Between rounds of training on the same, small data set; the weakest of the four in the paper's Table 1, and "
     "a control for the others. Not where small weights carry meaning.",
     cost="One selection of the k-th smallest for each tensor, about a pass over the parameters. scope='global' "
@@ -66,8 +67,8 @@ class Dsd:
         fraction: Part of the elements that is drawn afresh: 0 changes nothing, 1 everything.
         scope: Smallest within each tensor (tensor), or of all tensors together (global).
         which: All parameters (all), or only weights, without biases and normalisation (weights).
-        fresh: Where fresh values come from: each layer's own initialiser (init), or reference=, which is also taken where
-            the initialiser is not known.
+        fresh: Where fresh values come from: each layer's own initialiser (init), or reference=, which is also taken
+            where the initialiser is not known.
         skip: Patterns of tensor names to leave alone.
     """
 

@@ -62,8 +62,8 @@ class HeadReset:
 
     Args:
         layers: How many layers, counted back from the output; all takes every fully connected one that is reached.
-        fresh: Where fresh values come from: each layer's own initialiser (init), or reference=, which is also taken where
-            the initialiser is not known.
+        fresh: Where fresh values come from: each layer's own initialiser (init), or reference=, which is also taken
+            where the initialiser is not known.
         skip: Patterns of tensor names to leave alone.
     """
 

@@ -61,8 +61,8 @@ class Wels:
         fraction: Part of each tensor that is drawn afresh: 0 changes nothing, 1 everything.
         mask_seed: Chooses the part; the treatment's own seed draws the values.
         which: All parameters (all), or only weights, without biases and normalisation (weights).
-        fresh: Where fresh values come from: each layer's own initialiser (init), or reference=, which is also taken where
-            the initialiser is not known.
+        fresh: Where fresh values come from: each layer's own initialiser (init), or reference=, which is also taken
+            where the initialiser is not known.
         skip: Patterns of tensor names to leave alone.
     """
 

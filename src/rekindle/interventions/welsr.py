@@ -25,7 +25,8 @@ CARD = Card(
     source="The Impact of Reinitialization on Generalization in Convolutional Neural Networks, 1 (eq. 1, random "
     "subset); after Taha et al., Knowledge Evolution in Neural Networks (2021)",
     what="Draws a random part of the parameters afresh, another part each round. w <- (1 - s) w + s w0, with s a "
-    "random mask of `fraction` ones and w0 a fresh draw by the layer's own initialiser (fresh='reference': the values of reference=).",
+    "random mask of `fraction` ones and w0 a fresh draw by the layer's own initialiser "
+    "(fresh='reference': the values of reference=).",
     when="Between rounds of training on the same, small data set. Give each round its own seed: the seed chooses the "
     "part. Not on large data sets, where the paper found no gain.",
     cost="One pass over the parameters; the chosen positions take eight bytes each while the plan is held.",
@@ -56,8 +57,8 @@ class Welsr:
     Args:
         fraction: Part of each tensor that is drawn afresh: 0 changes nothing, 1 everything.
         which: All parameters (all), or only weights, without biases and normalisation (weights).
-        fresh: Where fresh values come from: each layer's own initialiser (init), or reference=, which is also taken where
-            the initialiser is not known.
+        fresh: Where fresh values come from: each layer's own initialiser (init), or reference=, which is also taken
+            where the initialiser is not known.
         skip: Patterns of tensor names to leave alone.
     """
 

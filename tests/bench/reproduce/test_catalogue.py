@@ -1,4 +1,4 @@
-"""Every entry's specs are checked without training anything: they expand, their networks can be built for their data."""
+"""Every entry's specs are checked without training anything: they expand, and their networks fit their data."""
 
 from types import SimpleNamespace
 
@@ -15,12 +15,16 @@ GRAY, COLOUR = (1, 28, 28), (3, 32, 32)
 SHAPES = {
     **dict.fromkeys(("mnist", "fashion_mnist"), GRAY),
     **dict.fromkeys(("cifar10", "cifar100", "svhn"), COLOUR),
-    **dict.fromkeys(("oxford_pets", "stanford_dogs", "stanford_cars", "caltech101", "cassava", "birds2010"), (3, 224, 224)),
+    **dict.fromkeys(
+        ("oxford_pets", "stanford_dogs", "stanford_cars", "caltech101", "cassava", "birds2010"), (3, 224, 224)
+    ),
     "imagenet": (3, 224, 224),
     "tiny_imagenet": (3, 64, 64),
     "synthetic": (128,),
 }
-RUNNABLE = [(name, preset) for name, e in ENTRIES.items() for preset in ("paper", "cpu") if e.study(preset) and not e.waits_for]
+RUNNABLE = [
+    (name, preset) for name, e in ENTRIES.items() for preset in ("paper", "cpu") if e.study(preset) and not e.waits_for
+]
 PICTURES = ("A figure", "A picture", "appendix alone", "curves", "without published numbers", "no numbers", "fractions")
 
 
@@ -48,7 +52,11 @@ def test_every_entry_says_what_it_compares_with(name):
     assert found.rules or found.waits_for
     assert found.claim.endswith(".")
     assert found.study("cpu") is None or found.study("cpu").minutes, "minutes must be stated"
-    if found.cpu_study is not None and found.paper_study is not None and found.cpu_study.cells != found.paper_study.cells:
+    if (
+        found.cpu_study is not None
+        and found.paper_study is not None
+        and found.cpu_study.cells != found.paper_study.cells
+    ):
         assert found.cpu_study.reduced != "nothing"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -76,7 +76,7 @@ class _Noise:
         self.labels = torch.randint(classes, (batch,), generator=random)
         self.count = max(1, images // batch)
 
-    def __iter__(self) -> Iterable[Batch]:  # type: ignore[override]
+    def __iter__(self) -> Iterator[Batch]:
         yield from ((self.inputs, self.labels) for _ in range(self.count))
 
 

@@ -71,6 +71,8 @@ class Study:
         seeds: How many, from 0.
         minutes: About how long two cores take; None if that was not estimated.
         reduced: What is smaller than published.
+        comparable: Whether numbers may be compared with published ones all the same, as with fewer runs; claims always
+            are.
     """
 
     cells: tuple[Cell, ...] = ()
@@ -78,6 +80,12 @@ class Study:
     seeds: int = 5
     minutes: float | None = None
     reduced: str = "nothing"
+    comparable: bool = False
+
+    @property
+    def is_as_published(self) -> bool:
+        """Whether measured numbers stand for the published ones."""
+        return self.comparable or self.reduced == "nothing"
 
     def runs(self, seeds: int | None = None, device: str | None = None) -> list[tuple[Cell, list[Run]]]:
         """Return the runs of each cell, expanded and checked as those of any sweep."""

@@ -279,6 +279,7 @@ table_1 = Entry(
         compute=cost_small,
         seeds=5,
         minutes=3,
+        comparable=True,
         reduced="VGG-16 of a quarter of the width, 32x32, DASH over 2,560 random images instead of 100,000",
     ),
     rules=(

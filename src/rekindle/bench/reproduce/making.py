@@ -20,6 +20,9 @@ from rekindle.core.errors import RekindleError
 from rekindle.data.store import VARIABLE, cache
 
 
+REDUCED = "not compared: reduced"
+
+
 class ReproduceError(RekindleError):
     """An entry cannot be made."""
 
@@ -105,16 +108,21 @@ def make(
         runs = runs_of(study, seeds, device)
         summary = work.run_sweep(store, runs, engine, function=work.EXECUTE, retry=retry, listen=listen)
         observations = observe(study.runs(seeds, device), entry.measures, store)
-    findings = judge(entry, observations)
+    findings = judge(entry, observations, study.is_as_published)
     head = {"entry": entry.name, "preset": preset}
     text = page(entry, preset, study, findings)
     files = _write(out, f"{entry.name}.{preset}", head, findings, observations, text)
     return Made(findings, observations, text, files, summary)
 
 
-def judge(entry: Entry, observations: Sequence[Row]) -> list[Row]:
-    """Return the findings of all rules of an entry."""
-    return [finding for rule in entry.rules for finding in rule.judge(observations, entry.published)]
+def judge(entry: Entry, observations: Sequence[Row], comparable: bool = True) -> list[Row]:
+    """Return the findings of all rules of an entry; numbers of a reduced study get no verdict."""
+    found = [finding for rule in entry.rules for finding in rule.judge(observations, entry.published)]
+    return [row | {"verdict": REDUCED} if _is_out_of_scale(row, comparable) else row for row in found]
+
+
+def _is_out_of_scale(row: Row, comparable: bool) -> bool:
+    return not comparable and row["kind"] == "number" and row["verdict"] != ""
 
 
 def _write(

@@ -1,0 +1,151 @@
+"""An entry from its runs to its page: small ones, with the engine of this process."""
+
+import json
+
+import pytest
+
+from rekindle.bench import work
+from rekindle.bench.reproduce import making
+from rekindle.bench.reproduce.catalogue import ENTRIES
+from rekindle.bench.reproduce.entry import Entry, Measure, Published, Study, cells
+from rekindle.bench.reproduce.making import ReproduceError, judge, make, study_of
+from rekindle.bench.reproduce.reading import value
+from rekindle.bench.reproduce.rules import Larger, Numbers
+from rekindle.cli import main
+
+pytest.importorskip("scipy")
+BASE = {
+    "protocol": "rounds:blocks=3,repeats=1,steps=3",
+    "model": "mlp_synthetic:init=glorot",
+    "optimizer": "sgd:lr=0.05",
+}
+TINY = Entry(
+    "tiny-table-1",
+    "L",
+    "Table 1",
+    "A small one.",
+    published={("1", "BL"): Published(12.5, 50.0, 3)},
+    measures=(Measure(scale=100),),
+    paper_study=Study(
+        cells(BASE, {"1": {"data": "synthetic:train=16,test=64"}}, {"BL": "none", "WELSR": "welsr"}), seeds=2, minutes=1
+    ),
+    rules=(Numbers(), Larger("WELSR is better", "WELSR", ("BL",))),
+)
+
+
+class Here:
+    """Runs in this process; stops after some runs as a user would with Ctrl-C."""
+
+    def __init__(self, stop_after=99):
+        self.left, self.ran = stop_after, 0
+
+    def run_all(self, store, runs, *, function, listen):
+        for run in runs:
+            if self.left == 0:
+                return False
+            listen(work.carry_out(store, run, function, lambda event: None))
+            self.left, self.ran = self.left - 1, self.ran + 1
+        return True
+
+
+def test_published_and_measured_side_by_side(tmp_path):
+    made = make(TINY, "cpu", tmp_path, Here())
+    number = made.findings[0]
+    assert (number["method"], number["published"], number["n"], number["verdict"]) == ("BL", 12.5, 2, "agrees")
+    assert "| 1 | BL | accuracy | 12.5 ± 50 |" in made.page and "WELSR > BL" in made.page
+    rows = [json.loads(line) for line in (tmp_path / "tiny-table-1.cpu.jsonl").read_text().splitlines()]
+    assert [row["verdict"] for row in rows] == [row["verdict"] for row in made.findings]
+    assert {row["entry"] for row in rows} == {"tiny-table-1"} and "torch" in rows[0]["versions"]
+    assert (tmp_path / "tiny-table-1.cpu.md").read_text() == made.page
+    assert len((tmp_path / "tiny-table-1.cpu.observations.jsonl").read_text().splitlines()) == 4
+
+
+def test_stopped_it_goes_on(tmp_path):
+    first = make(TINY, "cpu", tmp_path, Here(stop_after=1))
+    assert first.summary.interrupted and len(first.observations) == 1
+    engine = Here()
+    second = make(TINY, "cpu", tmp_path, engine)
+    assert engine.ran == 3 and len(second.observations) == 4
+    again = Here()
+    assert make(TINY, "cpu", tmp_path, again).findings == second.findings
+    assert again.ran == 0
+
+
+def test_seeds_can_be_chosen(tmp_path):
+    assert len(make(TINY, "paper", tmp_path, Here(), seeds=1).observations) == 2
+
+
+def test_numbers_of_a_reduced_study_are_not_compared():
+    rows = [{"condition": "1", "method": "BL", "seed": seed, "accuracy": 99.0 + seed} for seed in range(3)]
+    assert judge(TINY, rows)[0]["verdict"] == "differs"
+    assert judge(TINY, rows, comparable=False)[0]["verdict"] == making.REDUCED
+
+
+def test_a_computed_entry_trains_nothing(tmp_path):
+    made = make(ENTRIES["frozen-eigenvalues"], "cpu", tmp_path, Here(stop_after=0), seeds=3)
+    assert made.summary is None
+    assert {row["verdict"] for row in made.findings if row["kind"] == "claim"} == {"holds"}
+
+
+def test_missing_data_are_told_before_anything_runs(tmp_path, monkeypatch):
+    monkeypatch.setenv("REKINDLE_DATA", str(tmp_path))
+    with pytest.raises(ReproduceError, match="mnist") as error:
+        study_of(ENTRIES["soft-rescaling-table-1-mnist"], "cpu")
+    assert "REKINDLE_DATA" in error.value.fix and "rk.data.download('mnist')" in error.value.fix
+
+
+def test_what_waits_is_told():
+    with pytest.raises(ReproduceError, match="lm_continual"):
+        study_of(ENTRIES["fire-fig-3"], "paper")
+
+
+ROWS = [
+    {"stage": 0, "event": "end", "accuracy": 0.5, "epoch": 2},
+    {"stage": 1, "event": "boundary", "accuracy": 0.2, "accuracy_before": 0.6, "epoch": 0},
+    {"stage": 1, "event": "epoch", "accuracy": 0.9, "epoch": 1},
+    {"stage": 1, "event": "end", "accuracy": 0.7, "epoch": 2},
+]
+
+
+@pytest.mark.parametrize(
+    ("at", "expected"),
+    [("last", 0.7), ("best", 0.9), ("boundary", 0.2), ("gap", -0.4), ("ends", 0.6), ("late", 0.7)],
+)
+def test_what_is_read_of_a_run(at, expected):
+    assert value(ROWS, Measure(at=at)) == pytest.approx(expected)
+    assert value(ROWS, Measure(at=at, scale=100)) == pytest.approx(100 * expected)
+    assert value(ROWS, Measure(column="metric.other", at=at)) is None
+
+
+def test_late_is_the_last_quarter():
+    rows = [{"stage": s, "event": "end", "accuracy": float(s)} for s in range(8)]
+    assert value(rows, Measure(at="late")) == 6.5
+
+
+# --- the verb ---
+
+
+def test_the_list(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(["reproduce", "--list"]) == 0
+    said = capsys.readouterr().out
+    assert all(name in said for name in ENTRIES)
+    assert "name" in said and "min" in said and "data" in said
+
+
+def test_end_to_end_with_worker_processes(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(ENTRIES, TINY.name, TINY)
+    words = ["reproduce", TINY.name, "--out", str(tmp_path), "--workers", "1"]
+    assert main([*words, "--seeds", "1"]) == 0
+    assert "2 finished" in capsys.readouterr().out
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert "2 finished, 2 finished before" in said and "12.5 ± 50" in said and "agrees" in said
+
+
+def test_mistakes_are_three_lines(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("REKINDLE_DATA", str(tmp_path))
+    assert main(["reproduce", "nothing"]) == 2
+    assert main(["reproduce", "soft-rescaling-table-1-mnist"]) == 2
+    said = capsys.readouterr().err
+    assert "see `rekindle reproduce --list`" in said and "what to do: set REKINDLE_DATA" in said
