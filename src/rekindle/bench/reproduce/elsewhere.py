@@ -33,12 +33,12 @@ permuted_cbp = Entry(
     cpu_study=Study(
         cells(
             {**_DOHARE, "model": "mlp:hidden=100|100|100", "optimizer": "sgd:lr=0.03", "batch_size": 8},
-            {"60 tasks": {"protocol": "permuted:tasks=60,images=5000"}},
+            {"150 tasks": {"protocol": "permuted:tasks=150,images=5000"}},
             {**_CBP, "cbp, faster": "cbp:rate=1e-3,maturity=100"},
         ),
         seeds=5,
-        minutes=35,
-        reduced="60 tasks of 5,000 images instead of 800 of 60,000, 100 units a layer, batches of 8 at 0.03",
+        minutes=25,
+        reduced="150 tasks of 5,000 images instead of 800 of 60,000, 100 units a layer, batches of 8 at 0.03",
     ),
     rules=_late("cbp"),
     notes=(NOTE,),
@@ -53,10 +53,10 @@ permuted_l2_init = Entry(
     measures=ONLINE,
     paper_study=Study(cells(_KUMAR, {"500 tasks": {"protocol": "permuted:tasks=500,images=10000"}}, _L2), seeds=30),
     cpu_study=Study(
-        cells(_KUMAR, {"60 tasks": {"protocol": "permuted:tasks=60,images=5000"}}, _L2),
+        cells(_KUMAR, {"150 tasks": {"protocol": "permuted:tasks=150,images=10000"}}, _L2),
         seeds=5,
         minutes=20,
-        reduced="60 tasks of 5,000 images instead of 500 of 10,000",
+        reduced="150 tasks instead of 500",
     ),
     rules=_late("l2_init"),
     notes=(NOTE,),

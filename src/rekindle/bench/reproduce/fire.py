@@ -61,10 +61,11 @@ warm_start = Entry(
     measures=PERCENT,
     paper_study=_paper("warm_start", ALL),
     cpu_study=_cpu(
-        "warm_start:fraction=0.1,before=150,after=30",
+        "warm_start:fraction=0.1,before=100,after=20",
         "fire.warm_start.cifar10",
-        90,
-        "150 and 30 epochs instead of 1000 and 100, batches of 64",
+        80,
+        "100 and 20 epochs instead of 1000 and 100, batches of 64",
+        each=100,
     ),
     rules=(
         Numbers(),
@@ -82,10 +83,10 @@ continual = Entry(
     measures=PERCENT,
     paper_study=_paper("continual", ALL),
     cpu_study=_cpu(
-        "continual:chunks=10,access=full,epochs=8",
+        "continual:chunks=5,access=full,epochs=8",
         "fire.continual.cifar10",
-        120,
-        "8 epochs a chunk instead of 100, batches of 64",
+        100,
+        "five chunks of 8 epochs instead of ten of 100, batches of 64",
         each=8,
     ),
     rules=(
@@ -103,12 +104,12 @@ class_incremental = Entry(
     measures=PERCENT,
     paper_study=_paper("class_incremental", ("cifar100", "tiny_imagenet")),
     cpu_study=_cpu(
-        "class_incremental:phases=5,epochs=15",
+        "class_incremental:phases=5,epochs=8",
         "fire.continual.cifar10",
-        70,
-        "five phases of two classes instead of CIFAR-100 and Tiny ImageNet in twenty, 15 epochs a phase, "
+        120,
+        "five phases of two classes instead of CIFAR-100 and Tiny ImageNet in twenty, 8 epochs a phase, "
         "batches of 64, the best values of the continual setting",
-        each=15,
+        each=8,
     ),
     rules=(
         Numbers(),
@@ -151,10 +152,10 @@ figure_5a = Entry(
         cells({**RUNS["fire.warm_start.cifar10"], "evaluate_each": 100}, {"cifar10": {}}, _ITERATED), seeds=3
     ),
     cpu_study=Study(
-        cells({**_SHORT, "protocol": "warm_start:fraction=0.1,before=150,after=30"}, {"cifar10": {}}, _ITERATED),
+        cells({**_SHORT, "protocol": "warm_start:fraction=0.1,before=100,after=20"}, {"cifar10": {}}, _ITERATED),
         seeds=5,
-        minutes=50,
-        reduced=TOLD + "150 and 30 epochs, batches of 64",
+        minutes=45,
+        reduced=TOLD + "100 and 20 epochs, batches of 64",
     ),
     rules=(
         Numbers(),
@@ -175,7 +176,7 @@ figure_6 = Entry(
     cpu_study=Study(
         cells({**_SHORT, "protocol": "warm_start:fraction=0.2,before=20,after=1"}, {"cifar10": {}}, _ITERATED),
         seeds=5,
-        minutes=8,
+        minutes=13,
         reduced=TOLD + "20 epochs on 500 of them; only what the reset does is read",
     ),
     rules=(
@@ -188,7 +189,7 @@ figure_6 = Entry(
     notes=(FIGURE, "Sums over all weights, the scale of FIRE divided out of DfI."),
 )
 _COEFFICIENTS = {
-    "cubic": "fire:solver=newton_schulz,attention=all",
+    "cubic": "fire:solver=newton_schulz,attention=all,iterations=10",
     "quintic": "fire:solver=quintic,attention=all",
     "Muon's": "fire:solver=muon,attention=all",
     "exact": "fire:solver=exact,attention=all",
@@ -208,10 +209,10 @@ figure_7 = Entry(
         seeds=3,
     ),
     cpu_study=Study(
-        cells({**_SHORT, "protocol": "warm_start:fraction=0.1,before=150,after=30"}, {"cifar10": {}}, _COEFFICIENTS),
+        cells({**_SHORT, "protocol": "warm_start:fraction=0.1,before=100,after=20"}, {"cifar10": {}}, _COEFFICIENTS),
         seeds=5,
-        minutes=33,
-        reduced=TOLD + "150 and 30 epochs, batches of 64",
+        minutes=30,
+        reduced=TOLD + "100 and 20 epochs, batches of 64",
     ),
     rules=(
         Numbers(),
@@ -248,11 +249,11 @@ figure_5b = Entry(
     ),
     cpu_study=Study(
         cells(
-            {**_SHORT, **_CURVED, "protocol": "warm_start:fraction=0.1,before=150,after=1"}, {"cifar10": {}}, _RESETS
+            {**_SHORT, **_CURVED, "protocol": "warm_start:fraction=0.1,before=100,after=1"}, {"cifar10": {}}, _RESETS
         ),
         seeds=5,
-        minutes=15,
-        reduced=TOLD + "150 epochs",
+        minutes=40,
+        reduced=TOLD + "100 epochs, batches of 64",
     ),
     rules=(
         *(Numbers(name) for name in ("curvature", "SFE", "DfI")),

@@ -38,12 +38,12 @@ counts = Entry(
     cpu_study=Study(
         cells(
             {**_SMALL, **COUNTED, "protocol": "generalization:epochs=25", "evaluate_each": 25},
-            {"all_cnn": {"model": "all_cnn:width=16"}, "resnet18": {"model": "resnet18:width=8"}},
+            {"all_cnn": {"model": "all_cnn:width=16"}},
             _decayed(),
         ),
         seeds=5,
-        minutes=80,
-        reduced=_TOLD.format(epochs=25) + " (ResNet-18: an eighth of the width)",
+        minutes=22,
+        reduced="All-CNN alone, " + _TOLD.format(epochs=25),
     ),
     rules=(
         Numbers("double frozen"),
@@ -104,7 +104,7 @@ dynamics_network = Entry(
             _FROZEN_START,
         ),
         seeds=5,
-        minutes=8,
+        minutes=6,
         reduced=_TOLD.format(epochs=10),
     ),
     rules=(
@@ -162,7 +162,7 @@ table_1 = Entry(
             | {"protocol": _FROM_START.format(epochs=15), "evaluate_each": 15}
         ),
         seeds=5,
-        minutes=65,
+        minutes=40,
         reduced=_TOLD.format(epochs=15),
     ),
     rules=(
@@ -215,7 +215,7 @@ _CHANGE_STUDIES = (
             _changes(15, 15),
         ),
         seeds=5,
-        minutes=75,
+        minutes=55,
         reduced="All-CNN of a sixth of the width alone, 5,000 images, batches of 32, 15 epochs a task",
     ),
 )
@@ -268,7 +268,7 @@ def _rows(small: bool) -> tuple[Cell, ...]:
         run, reset = RUNS[f"frozen.{row}"], BEST[f"frozen.{row}"]["dirac_reset"]
         treated = RUNS.get(f"frozen.{row}.treated", run)
         own: Fields = (
-            {"sample_fraction": 0.05, "batch_size": 32, "evaluate_each": 20} if small else {"evaluate_each": 10}
+            {"sample_fraction": 0.05, "batch_size": 32, "evaluate_each": 12} if small else {"evaluate_each": 10}
         )
         changed = dict(CPU_ROWS[row]) if small else {}
         made += [
@@ -279,10 +279,11 @@ def _rows(small: bool) -> tuple[Cell, ...]:
 
 
 def _shortened(cell: Cell) -> Cell:
-    protocol = str(cell.fields["protocol"]).replace("epochs=200", "epochs=20,second_sample=1")
+    protocol = str(cell.fields["protocol"]).replace("epochs=200", "epochs=12")
+    protocol += ",second_sample=0.04" if "to=" in protocol else ""  # the run's fraction is of the first data alone
     fields = {
         **cell.fields,
-        "protocol": protocol.replace("patience=40", "patience=20").replace("patience=60", "patience=20"),
+        "protocol": protocol.replace("patience=40", "patience=12").replace("patience=60", "patience=12"),
     }
     return Cell(cell.condition, cell.method, fields)
 
@@ -298,7 +299,7 @@ table_2 = Entry(
         _rows(small=True),
         seeds=5,
         minutes=60,
-        reduced="five of thirteen changes, a twentieth of the data, an eighth or sixth of the width, 20 epochs a task",
+        reduced="five of thirteen changes, a twentieth of the data, an eighth or sixth of the width, 12 epochs a task",
     ),
     rules=(Numbers(), Larger("the reset improves the second task", "Dirac reset", ("no intervention",))),
     notes=(
@@ -328,7 +329,7 @@ samples = Entry(
             )
         ),
         seeds=5,
-        minutes=15,
+        minutes=24,
         reduced="from 3,000 MNIST images instead of ImageNet, a sixteenth of ResNet-18's width, 60 to 6,000 samples",
     ),
     rules=(

@@ -33,7 +33,7 @@ PAPER_IMAGES = {
     for name, (model, blocks) in {**NETS, "resnet": ("resnet50", 16)}.items()
 }
 IMAGE_BASE = {k: v for k, v in RUNS["layerwise.oxford_pets.scnn"].items() if k in ("optimizer", "batch_size")}
-SHORT = "rounds:blocks=4,repeats=1,steps=300"
+SHORT = "rounds:blocks=4,repeats=1,steps=200"
 SMALL = {"model": "scnn:channels=8|16,hidden=64", "batch_size": 64, "protocol": SHORT}
 SMALL |= {"optimizer": "sgd:lr=0.01,momentum=0.9,weight_decay=1e-5"}
 SETS = {"cifar10": 0.02, "fashion_mnist": 0.01, "mnist": 0.005}
@@ -49,11 +49,11 @@ CPU_IMAGES = {
 CPU_METHODS = {**IMAGE_METHODS, "BL": {"methods": "none", "protocol": f"{SHORT},restart=false"}}
 REDUCED = (
     "SCNN of a quarter of the channels and 64 hidden units, 1000, 600 and 300 images of CIFAR-10, Fashion-MNIST and "
-    "MNIST at their own size, 300 steps a round with batches of 64 at 0.01, no validation"
+    "MNIST at their own size, 200 steps a round with batches of 64 at 0.01, no validation"
 )
 OTHERS = ("BL", "WELSR", "DSD", "WELS", "FC")
 METRICS = ("margin", "sharpness", "weight_size")
-CPU_STUDY = Study(cells({**SMALL, "metrics": METRICS}, CPU_IMAGES, CPU_METHODS), seeds=5, minutes=50, reduced=REDUCED)
+CPU_STUDY = Study(cells({**SMALL, "metrics": METRICS}, CPU_IMAGES, CPU_METHODS), seeds=3, minutes=70, reduced=REDUCED)
 PAPER_STUDY = Study(cells({**IMAGE_BASE, "metrics": METRICS}, PAPER_IMAGES, IMAGE_METHODS), seeds=3)
 table_2 = Entry(
     "layerwise-table-2",
@@ -129,7 +129,7 @@ figure_3 = Entry(
             )
         ),
         seeds=5,
-        minutes=8,
+        minutes=34,
         reduced=REDUCED,
     ),
     rules=tuple(
@@ -205,7 +205,7 @@ figure_7 = Entry(
             {"BL": {"methods": "none", "protocol": f"{SHORT},restart=false"}, "LW": "layerwise"},
         ),
         seeds=5,
-        minutes=10,
+        minutes=20,
         reduced="CIFAR-10 alone, 5000 images; " + REDUCED,
     ),
     rules=(Larger("LW is better than the baseline over settings", "LW", ("BL",)),),
@@ -231,7 +231,7 @@ ablation = Entry(
             },
         ),
         seeds=5,
-        minutes=10,
+        minutes=25,
         reduced=REDUCED,
     ),
     rules=(
