@@ -1,7 +1,7 @@
 """Overhead of per-step methods and recyclers over a plain training step, and against the naive way.
 
     python benchmarks/steps.py --network mlp          # about 2 minutes; appends rows to benchmarks/rows/steps.jsonl
-    python benchmarks/steps.py --network resnet18     # about 15 minutes
+    python benchmarks/steps.py --network resnet18     # about 30 minutes; with --own, about 6
 
 A plain step (forward, backward, Adam; batch 256), the same with a Keeper, and the same with the naive per-layer loop
 take turns in one run, step by step; the medians over the turns are compared. `extra_MB` is the growth of the peak
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from torch.nn.functional import cross_entropy
 
 import rekindle as rk
 
+GIVE_BACK = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
 ROWS = Path(__file__).parent / "rows" / "steps.jsonl"
 METHODS = (
     "soft_rescale:strength=1e-3",
@@ -55,6 +57,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="*", default=METHODS)
     parser.add_argument("--turns", type=int)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--own", action="store_true", help="time what the method itself does; for slow networks")
     parser.add_argument("--memory", help="only measure the peak memory with this method ('plain' for none)")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
@@ -62,7 +65,8 @@ def main() -> None:
         print(peak(given.network, given.memory))
         return
     turns = given.turns or (400 if given.network == "mlp" else 7)
-    for row in measure(given.network, given.precision, given.methods, turns, given.threads):
+    way = own_time if given.own else measure
+    for row in way(given.network, given.precision, given.methods, turns, given.threads):
         print(json.dumps(row), flush=True)
         with ROWS.open("a") as file:
             file.write(json.dumps(row) + "\n")
@@ -137,11 +141,83 @@ def measure(network: str, precision: str, methods, turns: int, threads: int):
         yield row | {"torch": torch.__version__}
 
 
+def own_time(network: str, precision: str, methods, turns: int, threads: int):
+    """Yield a row for each method: time in its own calls and hooks, and in the backward pass of its penalty."""
+    plain = Trainer(network, precision, None, None)
+    for _ in range(turns + 1):
+        plain.step()
+    step = statistics.median(plain.times[1:])
+    for method in methods:
+        key = method.partition(":")[0]
+        trainer = Trainer(network, precision, method, None)
+        clock = Clock(trainer.keeper)
+        for _ in range(turns + 1):
+            trainer.step()
+            clock.note()
+        own = statistics.median(clock.spent[1:]) + backward_of_penalty(trainer)
+        row = {
+            "network": network,
+            "precision": precision,
+            "method": method,
+            "threads": threads,
+            "turns": turns,
+            "plain_ms": round(1000 * step, 1),
+            "own_ms": round(1000 * own, 2),
+            "own_percent": round(100 * own / step, 2),
+            "bound_percent": BOUNDS[key][network == "mlp"],
+            "extra_MB": round(fresh_peak(network, method) - fresh_peak(network, "plain"), 1),
+        }
+        yield row | {"torch": torch.__version__}
+
+
+class Clock:
+    """Adds up the time in a Keeper's calls and in its hooks, step by step."""
+
+    def __init__(self, keeper) -> None:
+        self.spent: list[float] = []
+        self.now = 0.0
+        places = [(keeper, "penalty"), (keeper, "step"), (keeper._watch, "_add")]
+        for owner, name in places:
+            if owner is not None:
+                setattr(owner, name, self.timed(getattr(owner, name)))
+
+    def timed(self, call):
+        """Return the call with its time noted."""
+
+        def run(*args, **kwargs):
+            start = time.perf_counter()
+            result = call(*args, **kwargs)
+            self.now += time.perf_counter() - start
+            return result
+
+        return run
+
+    def note(self) -> None:
+        """End a step."""
+        self.spent.append(self.now)
+        self.now = 0.0
+
+
+def backward_of_penalty(trainer: Trainer) -> float:
+    """Return the median time of the penalty's backward pass alone, 0 without one."""
+    parameters = list(trainer.net.parameters())
+    times = []
+    for _ in range(5):
+        penalty = trainer.keeper.penalty()
+        if not isinstance(penalty, torch.Tensor):
+            return 0.0
+        start = time.perf_counter()
+        torch.autograd.grad(penalty, parameters, allow_unused=True)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
 @functools.cache
 def fresh_peak(network: str, method: str) -> float:
     """Return the peak memory in MB of a fresh process."""
     command = [sys.executable, __file__, "--network", network, "--memory", method]
-    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | GIVE_BACK)
+    return float(done.stdout)
 
 
 def peak(network: str, method: str) -> float:

@@ -166,7 +166,7 @@ def wait_for(met):
 def test_ctrl_c_stops_cleanly_and_the_next_call_goes_on(tmp_path):
     child = drive(tmp_path)
     os.killpg(child.pid, signal.SIGINT)  # as a terminal does: to all processes at once
-    said, complained = child.communicate(timeout=60)
+    said, complained = child.communicate(timeout=180)
     assert said.strip() == "interrupted True" and child.returncode == 0
     assert "Traceback" not in complained
     assert not list(tmp_path.glob("*/claim.*")) and not list(tmp_path.glob("*/failed.json"))
@@ -176,7 +176,7 @@ def test_ctrl_c_stops_cleanly_and_the_next_call_goes_on(tmp_path):
 def test_a_killed_sweep_loses_nothing(tmp_path):
     child = drive(tmp_path)
     os.killpg(child.pid, signal.SIGKILL)
-    child.communicate(timeout=60)
+    child.communicate(timeout=180)
     finish_what_is_left(tmp_path)
 
 

@@ -73,9 +73,13 @@ dynamics = Entry(
             measure="growth",
             conditions=tuple(f"{kind}, weight decay 0.005" for kind in ("double", "triple")),
         ),
-        Larger("usual weights stay away from zero", "from usual", ("from small",), "norm"),
+        Larger("usual weights end larger than small ones", "from usual", ("from small",), "norm"),
     ),
-    notes=(NO_NUMBERS, "`frozen-fig-4-network` does the first of the three on a network."),
+    notes=(
+        NO_NUMBERS,
+        "The simulation assumes that the rest of the network has fitted its targets. `frozen-fig-4-network` does the "
+        "first of the three on a network.",
+    ),
 )
 _FROZEN_START = {"untouched": "none", "frozen 0.4": "mutually_frozen:probability=0.4"}
 _FROM_START = "rounds:blocks=1,repeats=1,begin=boundary,epochs={epochs}"

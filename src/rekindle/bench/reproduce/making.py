@@ -19,7 +19,6 @@ from rekindle.bench.work import Engine, Listen, Summary
 from rekindle.core.errors import RekindleError
 from rekindle.data.store import VARIABLE, cache
 
-
 REDUCED = "not compared: reduced"
 
 
