@@ -148,6 +148,6 @@ def _answers(pid: int) -> str | None:
         os.kill(pid, 0)
     except ProcessLookupError:
         return None
-    except PermissionError:
-        pass
+    except PermissionError:  # somebody else's, and alive
+        return "unknown"
     return "unknown"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import uuid
@@ -45,9 +46,8 @@ def _settle(folder: Path) -> None:
         return
     handle = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(handle)
-    except OSError:  # some network file systems refuse; the rename itself is done
-        pass
+        with contextlib.suppress(OSError):  # some network file systems refuse; the rename itself is done
+            os.fsync(handle)
     finally:
         os.close(handle)
 
