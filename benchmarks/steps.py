@@ -1,11 +1,13 @@
 """Overhead of per-step methods and recyclers over a plain training step, and against the naive way.
 
     python benchmarks/steps.py --network mlp          # about 2 minutes; appends rows to benchmarks/rows/steps.jsonl
-    python benchmarks/steps.py --network resnet18     # about 30 minutes; with --own, about 6
+    python benchmarks/steps.py --network resnet18     # about 30 minutes; with --own about 10, with --memory about 4
 
 A plain step (forward, backward, Adam; batch 256), the same with a Keeper, and the same with the naive per-layer loop
-take turns in one run, step by step; the medians over the turns are compared. `extra_MB` is the growth of the peak
-resident memory over plain steps, in a process of its own. Naive ways: a Python loop over layers with autograd for
+take turns in one run, step by step; the medians over the turns are compared. `--memory`: growth of the peak resident
+memory over plain steps, each in a process of its own; `over_traced` is the growth over plain steps in a process
+that has traced the model, which loads some 40 MB of torch.export's code. With `--own` only what is added to a plain
+step is timed, of ours and of the naive way. Naive ways: a Python loop over layers with autograd for
 penalties; for recyclers, hooks that keep whole activations and statistics of them after every step, without choosing
 or recycling anything, so that this way does less than ours.
 """
@@ -13,7 +15,6 @@ or recycling anything, so that this way does less than ours.
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import os
 import statistics
@@ -58,14 +59,15 @@ def main() -> None:
     parser.add_argument("--turns", type=int)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--own", action="store_true", help="time what the method itself does; for slow networks")
-    parser.add_argument("--memory", help="only measure the peak memory with this method ('plain' for none)")
+    parser.add_argument("--memory", action="store_true", help="measure the extra memory instead of time")
+    parser.add_argument("--peak", help="print the peak memory of this process with a method ('plain', 'traced')")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    if given.memory:
-        print(peak(given.network, given.memory))
+    if given.peak:
+        print(peak(given.network, given.peak))
         return
     turns = given.turns or (400 if given.network == "mlp" else 7)
-    way = own_time if given.own else measure
+    way = memory if given.memory else own_time if given.own else measure
     for row in way(given.network, given.precision, given.methods, turns, given.threads):
         print(json.dumps(row), flush=True)
         with ROWS.open("a") as file:
@@ -136,25 +138,22 @@ def measure(network: str, precision: str, methods, turns: int, threads: int):
             "bound_percent": BOUNDS[key][network == "mlp"],
             "naive_overhead_percent": round(100 * (median["naive"] / median["plain"] - 1), 1),
         }
-        if network == "resnet18" and precision == "float32":
-            row["extra_MB"] = round(fresh_peak(network, method) - fresh_peak(network, "plain"), 1)
         yield row | {"torch": torch.__version__}
 
 
 def own_time(network: str, precision: str, methods, turns: int, threads: int):
-    """Yield a row for each method: time in its own calls and hooks, and in the backward pass of its penalty."""
+    """Yield a row for each method: time in its own calls and hooks, and in the backward pass of its penalty.
+
+    Where a plain step takes seconds, a difference of two steps is noise; what is added to it can be timed by itself.
+    """
     plain = Trainer(network, precision, None, None)
     for _ in range(turns + 1):
         plain.step()
     step = statistics.median(plain.times[1:])
     for method in methods:
         key = method.partition(":")[0]
-        trainer = Trainer(network, precision, method, None)
-        clock = Clock(trainer.keeper)
-        for _ in range(turns + 1):
-            trainer.step()
-            clock.note()
-        own = statistics.median(clock.spent[1:]) + backward_of_penalty(trainer)
+        ours = own(Trainer(network, precision, method, None), turns)
+        naive = own(Trainer(network, precision, None, NAIVE[key]), turns)
         row = {
             "network": network,
             "precision": precision,
@@ -162,23 +161,32 @@ def own_time(network: str, precision: str, methods, turns: int, threads: int):
             "threads": threads,
             "turns": turns,
             "plain_ms": round(1000 * step, 1),
-            "own_ms": round(1000 * own, 2),
-            "own_percent": round(100 * own / step, 2),
+            "own_ms": round(1000 * ours, 2),
+            "own_percent": round(100 * ours / step, 2),
             "bound_percent": BOUNDS[key][network == "mlp"],
-            "extra_MB": round(fresh_peak(network, method) - fresh_peak(network, "plain"), 1),
+            "naive_own_percent": round(100 * naive / step, 2),
         }
         yield row | {"torch": torch.__version__}
 
 
-class Clock:
-    """Adds up the time in a Keeper's calls and in its hooks, step by step."""
+def own(trainer: Trainer, turns: int) -> float:
+    """Return the median time in what a training has beside plain steps."""
+    added = trainer.keeper or trainer.naive
+    clock = Clock(added, getattr(added, "_watch", added))
+    for _ in range(turns + 1):
+        trainer.step()
+        clock.note()
+    return statistics.median(clock.spent[1:]) + backward_of_penalty(trainer, added)
 
-    def __init__(self, keeper) -> None:
+
+class Clock:
+    """Adds up the time in the calls and in the hooks of what is added to plain steps, step by step."""
+
+    def __init__(self, added, hooks) -> None:
         self.spent: list[float] = []
         self.now = 0.0
-        places = [(keeper, "penalty"), (keeper, "step"), (keeper._watch, "_add")]
-        for owner, name in places:
-            if owner is not None:
+        for owner, name in ((added, "penalty"), (added, "step"), (hooks, "_add")):
+            if hasattr(owner, name):
                 setattr(owner, name, self.timed(getattr(owner, name)))
 
     def timed(self, call):
@@ -198,12 +206,12 @@ class Clock:
         self.now = 0.0
 
 
-def backward_of_penalty(trainer: Trainer) -> float:
+def backward_of_penalty(trainer: Trainer, added) -> float:
     """Return the median time of the penalty's backward pass alone, 0 without one."""
     parameters = list(trainer.net.parameters())
     times = []
     for _ in range(5):
-        penalty = trainer.keeper.penalty()
+        penalty = added.penalty()
         if not isinstance(penalty, torch.Tensor):
             return 0.0
         start = time.perf_counter()
@@ -212,22 +220,36 @@ def backward_of_penalty(trainer: Trainer) -> float:
     return statistics.median(times)
 
 
-@functools.cache
-def fresh_peak(network: str, method: str) -> float:
-    """Return the peak memory in MB of a fresh process."""
-    command = [sys.executable, __file__, "--network", network, "--memory", method]
+def memory(network: str, precision: str, methods, turns: int, threads: int):
+    """Yield a row for each method: growth of the peak over plain steps, and over plain steps after a trace."""
+    base = {way: peak_of_process(network, way) for way in ("plain", "traced")}
+    for method in methods:
+        peak_MB = peak_of_process(network, method)
+        extra = {"plain_MB": round(base["plain"]), "extra_MB": round(peak_MB - base["plain"], 1)}
+        extra |= {"extra_MB_over_traced": round(peak_MB - base["traced"], 1), "bound_MB": 100}
+        yield {"network": network, "method": method, "threads": threads, **extra, "torch": torch.__version__}
+
+
+def peak_of_process(network: str, method: str) -> float:
+    """Return the peak memory in MB of a fresh process that trains with a method."""
+    command = [sys.executable, __file__, "--network", network, "--peak", method]
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | GIVE_BACK)
     return float(done.stdout)
 
 
 def peak(network: str, method: str) -> float:
-    """Return the peak resident memory of three steps in MB."""
-    import resource
+    """Return the peak resident memory of three steps in MB.
 
-    trainer = Trainer(network, "float32", None if method == "plain" else method.replace("period=100", "period=2"), None)
+    Not `ru_maxrss`: a process inherits that from the one that started it.
+    """
+    given = None if method in ("plain", "traced") else method.replace("period=100", "period=2")
+    trainer = Trainer(network, "float32", given, None)
+    if method == "traced":
+        rk.trace(trainer.net, trainer.x[:2])
     for _ in range(3):
         trainer.step()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
 class NaiveRescale:
@@ -293,8 +315,11 @@ class NaiveUnits:
         self.kept: list[torch.Tensor] = []
         self.average: list[torch.Tensor] = []
         for module in net.modules():
-            if isinstance(module, nn.ReLU):
-                module.register_forward_hook(lambda module, args, out: self.kept.append(out.detach().clone()))
+            if isinstance(module, (nn.ReLU, nn.BatchNorm2d)):
+                module.register_forward_hook(lambda module, args, out: self._add(out))
+
+    def _add(self, out: torch.Tensor) -> None:
+        self.kept.append(out.detach().relu())
 
     def penalty(self):
         """Return nothing."""

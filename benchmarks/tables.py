@@ -8,19 +8,23 @@ from pathlib import Path
 HERE = Path(__file__).parent
 
 
-def table(path: Path) -> str:
-    """Return the rows of one file as a Markdown table, columns in order of first appearance."""
+def tables(path: Path) -> str:
+    """Return the rows of one file as Markdown, a table for each set of columns."""
     rows = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    lines = [f"## {path.stem}", "", "| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
-    lines += ["| " + " | ".join(str(row.get(column, "")) for column in columns) + " |" for row in rows]
-    return "\n".join(lines)
+    return "\n\n".join([f"## {path.stem}", *(table(list(kind), rows) for kind in dict.fromkeys(map(tuple, rows)))])
+
+
+def table(columns: list[str], rows: list[dict[str, object]]) -> str:
+    """Return the rows that have just these columns."""
+    lines = [columns, ["---"] * len(columns)]
+    lines += [[str(value) for value in row.values()] for row in rows if list(row) == columns]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def main() -> None:
     """Write all tables."""
     parts = ["# Measured rows", "Generated from `rows/` by `python benchmarks/tables.py`; rules in `RULES.md`."]
-    parts += [table(path) for path in sorted((HERE / "rows").glob("*.jsonl"))]
+    parts += [tables(path) for path in sorted((HERE / "rows").glob("*.jsonl"))]
     (HERE / "TABLES.md").write_text("\n\n".join(parts) + "\n")
 
 

@@ -1,4 +1,7 @@
+import io
+
 import pytest
+from rich.console import Console
 
 from rekindle.bench.paired import collect
 from rekindle.cli import main
@@ -23,10 +26,18 @@ def results(warm, fresh, treated):
 def test_the_table_by_hand():
     made = table(results([90.0, 92.0], [93.0, 93.0], [95.0, 91.0]), 2)
     cells = [list(column.cells) for column in made.columns]
-    assert cells[0][:3] == ["warm, untreated", "fresh weights", TREATED]
+    assert cells[0][:3] == ["warm, untreated", "fresh weights", TREATED.partition(":")[0]]
     assert cells[1][:3] == ["91.0 ± 1.4", "93.0 ± 0.0", "93.0 ± 2.8"]
     assert cells[2][:3] == ["", "+2.0 ± 1.4, 2/2", "+2.0 ± 4.2, 1/2"]
     assert cells[3][:3] == ["-2.0 ± 1.4, 0/2", "", "+0.0 ± 2.8, 1/2"]
+
+
+def test_the_table_is_whole_on_a_narrow_terminal():
+    made = table(results([70.0, *[99.0] * 9], [80.0, *[99.5] * 9], [100.0] * 10), 10)
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(made)
+    told = console.export_text()
+    assert "…" not in told and "10/10" in told
 
 
 LOW, HIGH = [90 + n / 10 for n in range(12)], [95 + n / 10 for n in range(12)]

@@ -4,12 +4,13 @@ import pytest
 import torch
 from tests.metrics.live import live, tiny, vectors
 
+from rekindle.kernels.per_feature import relative
 from rekindle.metrics import dormant
 
 
 def test_scores_by_hand():
     magnitude = torch.tensor([0.0, 0.1, 4.0, 3.9])  # mean 2
-    assert dormant.scores(magnitude).tolist() == pytest.approx([0, 0.05, 2, 1.95])
+    assert relative(magnitude).tolist() == pytest.approx([0, 0.05, 2, 1.95])
     assert dormant.dormant(magnitude).tolist() == [True, False, False, False]
     assert dormant.dormant(magnitude, 0.05 + 1e-6).tolist() == [True, True, False, False]
 

@@ -17,7 +17,7 @@ from rekindle.report.boundary_charts import boundaries
 from rekindle.report.curves import course, starts
 from rekindle.report.encodings import colour
 from rekindle.report.groups import gather, last_words
-from rekindle.report.page import Chart, Rows, Text
+from rekindle.report.page import Chart, Rows, Text, page
 from rekindle.report.runs_page import sections_of, write_runs_page
 from rekindle.report.standing import standing
 
@@ -305,3 +305,20 @@ def test_last_words_of_an_error_in_three_parts():
     text = "Traceback:\n  File 'x'\n    f()\nmine.TrainingError: expected: a finite loss\ngot: nan\nwhat to do: less\n"
     assert last_words(text) == "mine.TrainingError: expected: a finite loss got: nan what to do: less"
     assert last_words("") == ""
+
+
+def test_many_settings_get_a_tree_of_who_wins_where(tmp_path):
+    for size in range(16, 32):
+        better, worse = ("fire", "none") if size < 24 else ("none", "fire")
+        made_up(tmp_path / "runs", {better: [0.9, 0.8], worse: [0.5, 0.4]}, fields={"batch_size": size})
+    tree = [section for section in sections_of(gather(tmp_path / "runs")) if section.title == "Who wins where"]
+    told = "\n".join(text.words for text in tree[0].content)
+    assert "16 settings, won by: " in told and "names 100% of the winners" in told
+    assert "batch_size <= 23.50" in told and "class: fire" in told
+    assert '<p class="code">|---' in page("Runs", tree)
+
+
+def test_few_settings_get_no_tree(tmp_path):
+    for size in (16, 32):
+        made_up(tmp_path / "runs", {"fire": [0.9, 0.8], "none": [0.5, 0.4]}, fields={"batch_size": size})
+    assert "Who wins where" not in [section.title for section in sections_of(gather(tmp_path / "runs"))]

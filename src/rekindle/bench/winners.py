@@ -37,10 +37,15 @@ class Winners:
     text: str
     tree: Any
 
-    def __str__(self) -> str:
+    @property
+    def summary(self) -> str:
+        """Return who won how often, and how well the tree tells."""
         won = ", ".join(f"{method} {count}" for method, count in self.wins.items())
         told = f"{self.settings} settings, won by: {won}. The tree names {self.accuracy:.0%} of the winners, "
-        return f"{told}the most frequent winner alone {self.chance:.0%}.\n{self.text}"
+        return f"{told}the most frequent winner alone {self.chance:.0%}."
+
+    def __str__(self) -> str:
+        return f"{self.summary}\n{self.text}"
 
 
 def who_wins(

@@ -159,7 +159,7 @@ def _gap(results: Results, method: str, other: str) -> str:
 
 
 def _name(method: str) -> str:
-    return {WARM: "warm, untreated", FRESH: "fresh weights"}.get(method, method)
+    return {WARM: "warm, untreated", FRESH: "fresh weights"}.get(method, method.partition(":")[0])
 
 
 def sentences(results: Results) -> list[str]:

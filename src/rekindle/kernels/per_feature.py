@@ -48,6 +48,16 @@ def magnitude(x: Tensor) -> Tensor:
     return found
 
 
+def relative(magnitude: Tensor) -> Tensor:
+    """Return each unit's magnitude over the mean of its layer; zeros where all is silent.
+
+    Example:
+        >>> relative(torch.tensor([1.0, 3.0])).tolist(), relative(torch.zeros(2)).tolist()
+        ([0.5, 1.5], [0.0, 0.0])
+    """
+    return magnitude / magnitude.mean().clamp_min(torch.finfo(magnitude.dtype).tiny)
+
+
 def largest(x: Tensor) -> Tensor:
     """Return the largest |x| per feature, in at least float32.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from rekindle.kernels.per_feature import relative
 from rekindle.metrics.reading import Metric, Reading, Subject
 
 THRESHOLD = 0.025
@@ -35,13 +36,7 @@ def dormant(magnitude: Tensor, threshold: float = THRESHOLD) -> Tensor:
         >>> dormant(torch.tensor([0.0, 0.01, 1.0, 1.0])).tolist()
         [True, True, False, False]
     """
-    return scores(magnitude) <= threshold
-
-
-def scores(magnitude: Tensor) -> Tensor:
-    """Return each unit's share in the activity, relative to the mean; zeros where all is silent."""
-    mean = magnitude.mean()
-    return magnitude / mean if bool(mean > 0) else torch.zeros_like(magnitude)
+    return relative(magnitude) <= threshold
 
 
 def read(subject: Subject) -> Reading:
@@ -53,7 +48,7 @@ def read(subject: Subject) -> Reading:
     parts = {name: float(units.double().mean()) for name, units in found.items()}
     every = torch.cat(list(found.values()))
     details = {
-        "scores": {name: scores(group.magnitude).tolist() for name, group in features.groups.items()},
+        "scores": {name: relative(group.magnitude).tolist() for name, group in features.groups.items()},
         "units": {name: units.nonzero()[:, 0].tolist() for name, units in found.items()},
     }
     return Reading(METRIC.key, float(every.double().mean()), parts, details)

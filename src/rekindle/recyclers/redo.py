@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -13,6 +12,7 @@ from rekindle.core.card import Card
 from rekindle.core.names import matches
 from rekindle.core.running import Running, Site
 from rekindle.core.settings import settings
+from rekindle.kernels.per_feature import relative
 
 CARD = Card(
     key="redo",
@@ -98,8 +98,7 @@ def dormant(magnitude: Tensor, threshold: float) -> Tensor:
     """Return the numbers of the units with mean |activation| at most `threshold` times the layer's mean.
 
     Example:
-        >>> dormant(torch.tensor([1.0, 0.0, 2.0, 0.02]), 0.1).tolist()
+        >>> dormant(Tensor([1.0, 0.0, 2.0, 0.02]), 0.1).tolist()
         [1, 3]
     """
-    score = magnitude / magnitude.mean().clamp_min(torch.finfo(magnitude.dtype).tiny)
-    return (score <= threshold).nonzero().reshape(-1)
+    return (relative(magnitude) <= threshold).nonzero().reshape(-1)

@@ -26,7 +26,7 @@ PALETTE = ("#2a6f97", "#e07a1f", "#5b8c3a", "#a23b72", "#6c6f7d", "#c9a227", "#8
 
 @dataclass(frozen=True)
 class Text:
-    """A paragraph; `mark` is one of "plain", "good", "warning", "bad"."""
+    """A paragraph; `mark` is one of "plain", "good", "warning", "bad", or "code" for lines that stay as they are."""
 
     words: str
     mark: str = "plain"

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from rekindle.bench.paired import last_rows
-from rekindle.bench.statistics import spread
+from rekindle.bench.statistics import StatisticsError, spread
 from rekindle.bench.store import versions
+from rekindle.bench.winners import LEAF, who_wins
 from rekindle.report.boundary_charts import boundaries, sfe_against_dfi
 from rekindle.report.cost import cost
 from rekindle.report.curves import over_stages, trajectories
@@ -45,6 +46,8 @@ def write_runs_page(
 def sections_of(found: Gathered) -> list[Section]:
     """Return the parts of the page; those without content are left out."""
     sections = [Section("Overview", list(_overview(found)))]
+    if len(found.groups) >= 2 * LEAF:
+        sections.append(Section("Who wins where", list(_tree(found))))
     for group in found.groups:
         sections += _of_group(group)
     failed = [outcome for outcome in found.outcomes if outcome.state == "failed"]
@@ -98,6 +101,17 @@ def _winners(found: Gathered) -> Rows:
         rows.append([number, group.title, group.methods[0], scale * best.mean, best.n])
     words = "The best mean of each setting; whether it is significant stands in the setting's own section."
     return Rows(("number", "setting", "best", name, "seeds"), rows, caption=words)
+
+
+def _tree(found: Gathered) -> Iterator[Text]:
+    """Yield the decision tree from settings to winners; with fewer settings than two leaves hold it has no question."""
+    try:
+        winners = who_wins(found.results)
+    except StatisticsError as error:
+        yield Text(f"No decision tree: {error}", "warning")
+        return
+    yield Text(winners.summary)
+    yield Text(winners.text, "code")
 
 
 def _failures(failed: Sequence[Outcome]) -> Rows:
