@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from rekindle.bench.sweep import parse_sweep
+
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src"
 PAGES = sorted(str(page.relative_to(ROOT)) for folder in (ROOT, ROOT / "docs") for page in folder.glob("*.md"))
@@ -25,7 +27,7 @@ def modules() -> list[str]:
     return [name.removesuffix(".__init__") for name in names if not name.endswith("__main__")]
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/use.md"])
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/use.md", "docs/prove.md"])
 def test_python_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = blocks(page, "python")
@@ -33,6 +35,12 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
     space: dict[str, object] = {"__name__": "example"}  # the blocks of a page are read one after the other
     for number, text in enumerate(found, 1):
         exec(compile(text, f"{page}, block {number}", "exec"), space)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "yaml")])
+def test_yaml_blocks_are_sweeps(page):
+    for text in blocks(page, "yaml"):
+        assert parse_sweep(text, where=page).expand()
 
 
 @pytest.mark.parametrize("name", modules())

@@ -43,8 +43,8 @@ class CNN(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map images to logits."""
-        x = self.pool(self.norm1(self.conv1(x)).relu())
-        x = self.pool(self.norm2(self.conv2(x)).relu())
+        x = self.pool(self.norm1(self.conv1(x))).relu()  # the same as pooling after ReLU, at a quarter of its cost
+        x = self.pool(self.norm2(self.conv2(x))).relu()
         return self.head(self.fc(x.flatten(1)).relu())
 
 
