@@ -97,7 +97,7 @@ table_1_open = Entry(
     notes=(
         "Each line changes one thing of `layerwise-table-1`; the published number is that of the method.",
         "Written after the run: with 0.4 of the weights DSD and WELS agree, and FC does to a tenth of a point if the "
-        "head alone is drawn afresh. Nothing tried brings LW down to 72.3 or WELSR up to 72.9 with its deviation of 0.9.",
+        "head alone is drawn afresh. Nothing tried brings LW down to 72.3, or WELSR to 72.9 with a deviation of 0.9.",
     ),
 )
 
