@@ -137,3 +137,19 @@ def test_zoo_leaves_out_models_of_missing_packages(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("rekindle.testing.zoo.find_spec", lambda package: None)
     assert [member.name for member in zoo()] == [m.name for m in ZOO.values() if m.requires is None]
     assert zoo(["gpt2"]) == []
+
+
+def test_pooling_before_relu_is_pooling_after_it():
+    torch.manual_seed(0)
+    net = CNN(batch_norm=True)
+    x = torch.randn(8, 3, 32, 32)
+
+    def after(x):
+        x = net.pool(net.norm1(net.conv1(x)).relu())
+        x = net.pool(net.norm2(net.conv2(x)).relu())
+        return net.head(net.fc(x.flatten(1)).relu())
+
+    assert torch.equal(net(x), after(x))
+    ours, theirs = (torch.autograd.grad(f(x).square().sum(), list(net.parameters())) for f in (net, after))
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other)
