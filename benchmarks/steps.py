@@ -126,12 +126,8 @@ def measure(network: str, precision: str, methods, turns: int, threads: int):
                     way.times.clear()
         median = {name: statistics.median(way.times) for name, way in ways.items()}
         paired = statistics.median(a / b for a, b in zip(ways["ours"].times, ways["plain"].times, strict=True))
-        row = {
-            "network": network,
-            "precision": precision,
-            "method": method,
-            "threads": threads,
-            "turns": turns,
+        row = {"network": network, "precision": precision, "method": method, "threads": threads, "turns": turns}
+        row |= {
             "plain_ms": round(1000 * median["plain"], 3),
             "overhead_percent": round(100 * (median["ours"] / median["plain"] - 1), 1),
             "overhead_percent_of_pairs": round(100 * (paired - 1), 1),
@@ -154,12 +150,8 @@ def own_time(network: str, precision: str, methods, turns: int, threads: int):
         key = method.partition(":")[0]
         ours = own(Trainer(network, precision, method, None), turns)
         naive = own(Trainer(network, precision, None, NAIVE[key]), turns)
-        row = {
-            "network": network,
-            "precision": precision,
-            "method": method,
-            "threads": threads,
-            "turns": turns,
+        row = {"network": network, "precision": precision, "method": method, "threads": threads, "turns": turns}
+        row |= {
             "plain_ms": round(1000 * step, 1),
             "own_ms": round(1000 * ours, 2),
             "own_percent": round(100 * ours / step, 2),

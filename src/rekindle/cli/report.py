@@ -43,19 +43,10 @@ def run(
 
 def write_table(found: Gathered, path: Path, format: Format) -> Path:
     """Write the table of results to a file."""
-    from rekindle.bench.rows import write_whole
     from rekindle.bench.tables import results_table
-    from rekindle.core.errors import RekindleError
+    from rekindle.report.page import write_output
 
     percent = found.results.metric.startswith("accuracy")
     digits = 2 if percent else 4
     text = results_table(found.results, format, baseline=found.baseline, digits=digits, percent=percent)
-    try:
-        write_whole(path, text)
-    except OSError as error:
-        raise RekindleError(
-            expected=f"a folder that {path.name} can be written to",
-            got=f"{type(error).__name__}: {error.strerror}",
-            fix=f"make the folder {path.parent}, free some space, or name another file",
-        ) from error
-    return path
+    return write_output(path, text)

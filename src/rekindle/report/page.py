@@ -10,8 +10,6 @@ import csv
 import html
 import io
 import json
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from rekindle.bench.rows import write_whole
 from rekindle.core.errors import RekindleError
 
 PALETTE = ("#2a6f97", "#e07a1f", "#5b8c3a", "#a23b72", "#6c6f7d", "#c9a227", "#8c4a3b", "#3d9a97")
@@ -80,18 +79,17 @@ def write_page(path: str | Path, title: str, sections: Sequence[Section], *, foo
     Raises:
         RekindleError: The drawing library is missing, or the file cannot be written.
     """
-    path = Path(path)
-    text = page(title, sections, footer=footer)
+    return write_output(Path(path), page(title, sections, footer=footer))
+
+
+def write_output(path: Path, text: str) -> Path:
+    """Write a file that a user asked for, whole or not at all.
+
+    Raises:
+        RekindleError: It cannot be written.
+    """
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".html")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        write_whole(path, text)
     except OSError as error:
         raise RekindleError(
             expected=f"a folder that {path.name} can be written to",
