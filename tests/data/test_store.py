@@ -35,6 +35,32 @@ def test_batches_are_normalised_by_the_training_images(cache):
     assert data.test.batch(slice(1)).item() == 1.0
 
 
+def test_images_can_be_brought_to_another_size(cache):
+    images = np.kron(np.arange(0, 200, 50).reshape(1, 2, 2, 1), np.ones((1, 2, 2, 1)))  # four squares of one colour
+    write(cache, "train", images, [0])
+    write(cache, "test", images, [0])
+    small, stored = load("small:size=1"), load("small")
+    assert stored.shape == (1, 4, 4) and small.shape == (1, 1, 1)
+    assert small.train.inputs.item() == small.test.inputs.item() == 75  # the mean of all
+    assert small.train.inputs.dtype == torch.uint8
+
+
+def test_a_set_is_read_once_and_again_when_it_was_written_anew(cache):
+    write(cache, "train", np.zeros((1, 2, 2, 1)), [0])
+    write(cache, "test", np.zeros((1, 2, 2, 1)), [0])
+    first = load("small")
+    assert load("small") is first
+    write(cache, "train", np.zeros((3, 2, 2, 1)), [0, 0, 0])
+    assert len(load("small").train) == 3
+
+
+@pytest.mark.parametrize(("spec", "told"), [("small:size=0", "size=0"), ("small:size=big", "size=big")])
+def test_sizes_that_make_no_sense(cache, spec, told):
+    with pytest.raises(RekindleError) as error:
+        load(spec)
+    assert told in error.value.got
+
+
 def test_missing_data_say_what_to_do(cache):
     with pytest.raises(RekindleError) as told:
         load("cifar10")

@@ -22,7 +22,8 @@ class Run:
 
     Args:
         protocol: What is trained on what, in which order: "warm_start:fraction=0.1".
-        data: "digits", "synthetic:signal=1", "mnist1d", or the name of a folder in `$REKINDLE_DATA`.
+        data: "digits", "synthetic:signal=1", "mnist1d", or the name of a folder in `$REKINDLE_DATA`, as it is or with
+            its images brought to another size: "cifar10:size=16".
         model: A network: "mlp", "cnn", "resnet18:width=16".
         methods: "none", methods joined by "+", or "fresh": a new network at each boundary.
         optimizer: "adam:lr=1e-3", "adamw:...", "sgd:lr=0.003,momentum=0.9" or "muon:lr=0.02".

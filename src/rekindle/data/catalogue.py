@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Annotated
+
+from pydantic import Field
 
 from rekindle.core.errors import SettingsError
 from rekindle.core.spec import fill, split
@@ -21,6 +24,11 @@ def digits(test_fraction: float = 1 / 3, division: int = 0) -> Dataset:
     return Dataset("digits", train, test, 10)
 
 
+def stored(name: str, size: Annotated[int, Field(ge=1)] | None = None) -> Dataset:
+    """Return a data set of the cache, its images brought to a height and width of `size`."""
+    return load_stored(name, size=size)
+
+
 EMBEDDED: dict[str, Callable[..., Dataset]] = {"digits": digits, "synthetic": load_synthetic, "mnist1d": load_mnist1d}
 
 
@@ -28,7 +36,8 @@ def load(spec: str, seed: int = 0) -> Dataset:
     """Load a data set.
 
     Args:
-        spec: "digits", "synthetic:signal=0.5", "mnist1d", or the name of a folder in `$REKINDLE_DATA`.
+        spec: "digits", "synthetic:signal=0.5", "mnist1d", or the name of a folder in `$REKINDLE_DATA`, whose images
+            `cifar10:size=16` brings to another size.
         seed: Draws the synthetic set; the others are the same for every seed.
 
     Raises:
@@ -39,10 +48,9 @@ def load(spec: str, seed: int = 0) -> Dataset:
         ((1, 8, 8), (128,))
     """
     name = check(spec)
-    if name not in EMBEDDED:
-        return load_stored(name)
-    fixed = {"seed": seed} if name == "synthetic" else {}
-    made: Dataset = fill(EMBEDDED[name], spec, fixed)
+    fixed: dict[str, str | int] = {"seed": seed} if name == "synthetic" else {}
+    fixed |= {} if name in EMBEDDED else {"name": name}
+    made: Dataset = fill(EMBEDDED.get(name, stored), spec, fixed)
     return made
 
 
@@ -50,10 +58,10 @@ def check(spec: str) -> str:
     """Return the name in the spec of a data set; whether its files are there is seen when it is loaded."""
     name, given = split(spec)
     plain = name and name.replace("_", "").replace("-", "").isalnum()
-    if not plain or (given and name not in EMBEDDED):
+    if not plain or (name not in EMBEDDED and not set(given) <= {"size"}):
         raise SettingsError(
-            expected=f"{', '.join(EMBEDDED)} with settings, or the plain name of a folder in $REKINDLE_DATA",
+            expected=f"{', '.join(EMBEDDED)} with settings, or the plain name of a folder in $REKINDLE_DATA with size",
             got=repr(spec),
-            fix="write it as in synthetic:signal=0.5, or cifar10",
+            fix="write it as in synthetic:signal=0.5, cifar10, or cifar10:size=16",
         )
     return name

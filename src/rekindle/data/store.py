@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import zipfile
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from rekindle.core.errors import RekindleError
-from rekindle.data.dataset import Dataset, Examples, measure_normalise
+from rekindle.data.dataset import Dataset, Examples, as_float, measure_normalise
+from rekindle.data.fit import Fit
 
 VARIABLE = "REKINDLE_DATA"
+AT_ONCE = 4096  # images that are resized together
 
 
 def cache() -> Path:
@@ -21,13 +24,31 @@ def cache() -> Path:
     return Path(os.environ.get(VARIABLE) or Path.home() / ".cache" / "rekindle")
 
 
-def load_stored(name: str, folder: Path | None = None) -> Dataset:
+def load_stored(name: str, folder: Path | None = None, size: int | None = None) -> Dataset:
     """Load a data set from its two files; normalised by the training images' mean and deviation.
+
+    The last two sets stay in memory as they were read, so that run after run on one of them reads it once.
+
+    Args:
+        name: Of its folder.
+        folder: Of all data sets, if not the cache.
+        size: Height and width to which images are brought; as they are stored if left out.
 
     Raises:
         RekindleError: A file is missing or is not of the format.
     """
     folder = (folder or cache()) / name
+    return _loaded(name, folder, size, tuple(_stamp(folder / f"{part}.npz") for part in ("train", "test")))
+
+
+def _stamp(file: Path) -> tuple[int, int]:
+    found = file.stat() if file.is_file() else None
+    return (found.st_mtime_ns, found.st_size) if found else (0, 0)
+
+
+@lru_cache(maxsize=2)
+def _loaded(name: str, folder: Path, size: int | None, stamps: tuple[tuple[int, int], ...]) -> Dataset:
+    """Read what has these times and lengths on disk: what was written since is read again."""
     train, test = (_read(folder / f"{part}.npz", name) for part in ("train", "test"))
     if train.inputs.shape[1:] != test.inputs.shape[1:]:
         raise RekindleError(
@@ -35,9 +56,17 @@ def load_stored(name: str, folder: Path | None = None) -> Dataset:
             got=f"{tuple(train.inputs.shape[1:])} and {tuple(test.inputs.shape[1:])} in {folder}",
             fix="write both files from the same source",
         )
+    if size is not None:
+        train, test = _resized(train, size), _resized(test, size)
     classes = int(max(train.labels.max(), test.labels.max())) + 1
     normalise = measure_normalise(train.inputs)
     return Dataset(name, replace(train, normalise=normalise), replace(test, normalise=normalise), classes)
+
+
+def _resized(examples: Examples, size: int) -> Examples:
+    fit = Fit((examples.inputs.shape[1], size, size))
+    parts = [fit(as_float(part)).mul_(255).round_().byte() for part in examples.inputs.split(AT_ONCE)]
+    return replace(examples, inputs=torch.cat(parts))
 
 
 def write_stored(folder: Path, part: str, images: np.ndarray, labels: np.ndarray) -> Path:
