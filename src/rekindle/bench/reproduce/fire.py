@@ -42,13 +42,22 @@ def _paper(path: str, sets: tuple[str, ...]) -> Study:
     return Study(tuple(made), seeds=3)
 
 
-NARROW: Fields = {**FIRE, "data": "cifar10", "model": "resnet18:width=8", "sample_fraction": 0.05}
-TOLD = "CIFAR-10 alone, 2,500 images, ResNet-18 of an eighth of the width, "
+NARROW: Fields = {
+    **FIRE,
+    "data": "cifar10:size=16",
+    "model": "resnet18:width=8",
+    "sample_fraction": 0.05,
+    "batch_size": 128,
+    "evaluate_each": 1000,
+}
+TOLD = "CIFAR-10 alone, 2,500 images of 16x16, ResNet-18 of an eighth of the width, batches of 128, "
+WARM = "warm_start:fraction=0.1,before=80,after=15"
+WARM_TOLD = TOLD + "80 and 15 epochs instead of 1000 and 100"
 
 
-def _cpu(protocol: str, run: str, minutes: float, told: str, each: int = 30) -> Study:
-    base = {**NARROW, "protocol": protocol, "batch_size": 64, "evaluate_each": each}
-    return Study(cells(base, {"cifar10": {}}, _methods(run)), seeds=5, minutes=minutes, reduced=TOLD + told)
+def _cpu(protocol: str, run: str, minutes: float, told: str) -> Study:
+    base = {**NARROW, "protocol": protocol}
+    return Study(cells(base, {"cifar10": {}}, _methods(run)), seeds=5, minutes=minutes, reduced=told)
 
 
 ALL = ("cifar10", "cifar100", "tiny_imagenet")
@@ -60,13 +69,7 @@ warm_start = Entry(
     "After a warm start on 10% of the data FIRE outperforms all baselines on CIFAR-10 with ResNet-18.",
     measures=PERCENT,
     paper_study=_paper("warm_start", ALL),
-    cpu_study=_cpu(
-        "warm_start:fraction=0.1,before=100,after=20",
-        "fire.warm_start.cifar10",
-        80,
-        "100 and 20 epochs instead of 1000 and 100, batches of 64",
-        each=100,
-    ),
+    cpu_study=_cpu(WARM, "fire.warm_start.cifar10", 18, WARM_TOLD),
     rules=(
         Numbers(),
         Larger("the warm start costs accuracy", "full reset", ("no intervention",), conditions=("cifar10",)),
@@ -83,11 +86,10 @@ continual = Entry(
     measures=PERCENT,
     paper_study=_paper("continual", ALL),
     cpu_study=_cpu(
-        "continual:chunks=5,access=full,epochs=8",
+        "continual:chunks=5,access=full,epochs=6",
         "fire.continual.cifar10",
-        100,
-        "five chunks of 8 epochs instead of ten of 100, batches of 64",
-        each=8,
+        20,
+        TOLD + "five chunks of 6 epochs instead of ten of 100",
     ),
     rules=(
         Numbers(),
@@ -104,12 +106,11 @@ class_incremental = Entry(
     measures=PERCENT,
     paper_study=_paper("class_incremental", ("cifar100", "tiny_imagenet")),
     cpu_study=_cpu(
-        "class_incremental:phases=5,epochs=8",
+        "class_incremental:phases=5,epochs=6",
         "fire.continual.cifar10",
-        120,
-        "five phases of two classes instead of CIFAR-100 and Tiny ImageNet in twenty, 8 epochs a phase, "
-        "batches of 64, the best values of the continual setting",
-        each=8,
+        20,
+        TOLD + "five phases of two classes instead of CIFAR-100 and Tiny ImageNet in twenty, 6 epochs a phase, "
+        "the best values of the continual setting",
     ),
     rules=(
         Numbers(),
@@ -134,7 +135,6 @@ train_accuracy = Entry(
 
 STEPS = (1, 2, 3, 5, 10, 20)
 _ITERATED = {f"{k} iterations": f"fire:solver=newton_schulz,attention=all,iterations={k}" for k in STEPS}
-_SHORT: Fields = {**NARROW, "batch_size": 64, "evaluate_each": 1000}
 _AT_RESET = (
     Measure("SFE", "sfe", "boundary"),
     Measure("DfI before", "dfi_before", "boundary"),
@@ -148,6 +148,9 @@ _SCALE = (
     "DfI is summed over all weights, each matrix divided by its root-mean-square singular value, so that a multiple of "
     "an isometry has zero; plain DfI is that of eq. 2, the mean per row."
 )
+_ITERATED_STUDY = Study(
+    cells({**NARROW, **_DFI, "protocol": WARM}, {"cifar10": {}}, _ITERATED), seeds=5, minutes=11, reduced=WARM_TOLD
+)
 figure_5a = Entry(
     "fire-fig-5a",
     PAPER,
@@ -157,12 +160,7 @@ figure_5a = Entry(
     paper_study=Study(
         cells({**RUNS["fire.warm_start.cifar10"], "evaluate_each": 100}, {"cifar10": {}}, _ITERATED), seeds=3
     ),
-    cpu_study=Study(
-        cells({**_SHORT, "protocol": "warm_start:fraction=0.1,before=100,after=20"}, {"cifar10": {}}, _ITERATED),
-        seeds=5,
-        minutes=45,
-        reduced=TOLD + "100 and 20 epochs, batches of 64",
-    ),
+    cpu_study=_ITERATED_STUDY,
     rules=(
         Numbers(),
         Within("5 iterations are as good as 10", "5 iterations", -2.0, 2.0, minus="10 iterations"),
@@ -181,12 +179,7 @@ figure_6 = Entry(
         ),
         seeds=3,
     ),
-    cpu_study=Study(
-        cells({**_SHORT, **_DFI, "protocol": "warm_start:fraction=0.2,before=20,after=1"}, {"cifar10": {}}, _ITERATED),
-        seeds=5,
-        minutes=13,
-        reduced=TOLD + "20 epochs on 500 of them; only what the reset does is read",
-    ),
+    cpu_study=_ITERATED_STUDY,
     rules=(
         Numbers("SFE"),
         Numbers("DfI"),
@@ -195,7 +188,7 @@ figure_6 = Entry(
         Larger("DfI falls with iterations", "10 iterations", tuple(_ITERATED)[:4], "DfI", flip=True),
         Larger("one iteration drops more at the reset", "10 iterations", ("1 iterations",), "change at reset"),
     ),
-    notes=(FIGURE, _SCALE),
+    notes=(FIGURE, _SCALE, "The reduced one has the runs of `fire-fig-5a`."),
 )
 _COEFFICIENTS = {
     "cubic": "fire:solver=newton_schulz,attention=all,iterations=10",
@@ -218,10 +211,10 @@ figure_7 = Entry(
         seeds=3,
     ),
     cpu_study=Study(
-        cells({**_SHORT, "protocol": "warm_start:fraction=0.1,before=100,after=20"}, {"cifar10": {}}, _COEFFICIENTS),
+        cells({**NARROW, **_DFI, "protocol": WARM}, {"cifar10": {}}, _COEFFICIENTS),
         seeds=5,
-        minutes=30,
-        reduced=TOLD + "100 and 20 epochs, batches of 64",
+        minutes=6,
+        reduced=WARM_TOLD,
     ),
     rules=(
         Numbers(),
@@ -258,12 +251,10 @@ figure_5b = Entry(
         seeds=3,
     ),
     cpu_study=Study(
-        cells(
-            {**_SHORT, **_CURVED, "protocol": "warm_start:fraction=0.1,before=100,after=1"}, {"cifar10": {}}, _RESETS
-        ),
+        cells({**NARROW, **_CURVED, "protocol": "warm_start:fraction=0.1,before=80,after=1"}, {"cifar10": {}}, _RESETS),
         seeds=5,
-        minutes=40,
-        reduced=TOLD + "100 epochs, batches of 64",
+        minutes=6,
+        reduced=TOLD + "80 epochs before the reset",
     ),
     rules=(
         *(Numbers(name) for name in ("curvature", "SFE", "DfI", "plain DfI")),

@@ -24,8 +24,13 @@ def _decayed(rate: str = "0.05") -> dict[str, dict[str, str]]:
 
 
 _LONG: Fields = {"protocol": "generalization:epochs=200", "schedule": "decay:by=0.97", "evaluate_each": 10, **COUNTED}
-_SMALL: Fields = {"data": "cifar10", "sample_fraction": 0.1, "batch_size": 32, "schedule": "decay:by=0.9"}
-_TOLD = "5,000 images, a sixth of the width, batches of 32, {epochs} epochs, decay 0.9 an epoch"
+_SMALL: Fields = {"data": "cifar10:size=16", "sample_fraction": 0.1, "batch_size": 32, "schedule": "decay:by=0.9"}
+
+
+def _told(epochs: int, images: str = "5,000 images of 16x16") -> str:
+    return f"{images}, a sixth of the width, batches of 32, {epochs} epochs, decay 0.9 an epoch"
+
+
 counts = Entry(
     "frozen-fig-3",
     PAPER,
@@ -42,8 +47,8 @@ counts = Entry(
             _decayed(),
         ),
         seeds=5,
-        minutes=22,
-        reduced="All-CNN alone, " + _TOLD.format(epochs=25),
+        minutes=8,
+        reduced="All-CNN alone, " + _told(25),
     ),
     rules=(
         Numbers("double frozen"),
@@ -103,13 +108,20 @@ dynamics_network = Entry(
     ),
     cpu_study=Study(
         cells(
-            {**_SMALL, **FROZEN, "model": "all_cnn:width=16", "metrics": ("frozen",), "metrics_each": "epoch"},
+            {
+                **_SMALL,
+                "data": "cifar10",
+                **FROZEN,
+                "model": "all_cnn:width=16",
+                "metrics": ("frozen",),
+                "metrics_each": "epoch",
+            },
             {"All-CNN": {"protocol": _FROM_START.format(epochs=10), "evaluate_each": 10}},
             _FROZEN_START,
         ),
         seeds=5,
         minutes=6,
-        reduced=_TOLD.format(epochs=10),
+        reduced=_told(10, "5,000 images"),
     ),
     rules=(
         Numbers("double frozen"),
@@ -166,8 +178,8 @@ table_1 = Entry(
             | {"protocol": _FROM_START.format(epochs=15), "evaluate_each": 15}
         ),
         seeds=5,
-        minutes=40,
-        reduced=_TOLD.format(epochs=15),
+        minutes=14,
+        reduced=_told(15),
     ),
     rules=(
         Numbers(),
@@ -214,13 +226,20 @@ _CHANGE_STUDIES = (
     ),
     Study(
         cells(
-            {**FROZEN, "data": "cifar10", "sample_fraction": 0.1, "batch_size": 32, "evaluate_each": 15, **_PARETO},
+            {
+                **FROZEN,
+                "data": "cifar10:size=16",
+                "sample_fraction": 0.1,
+                "batch_size": 32,
+                "evaluate_each": 15,
+                **_PARETO,
+            },
             {"all_cnn": {"model": "all_cnn:width=16"}},
             _changes(15, 15),
         ),
         seeds=5,
-        minutes=55,
-        reduced="All-CNN of a sixth of the width alone, 5,000 images, batches of 32, 15 epochs a task",
+        minutes=18,
+        reduced="All-CNN of a sixth of the width alone, 5,000 images of 16x16, batches of 32, 15 epochs a task",
     ),
 )
 figure_5 = Entry(
@@ -266,14 +285,17 @@ CPU_ROWS: Mapping[str, Fields] = {
 }
 
 
+def _halved(data: str) -> str:
+    return f"{data}:size={14 if 'mnist' in data else 16}"
+
+
 def _rows(small: bool) -> tuple[Cell, ...]:
     made: list[Cell] = []
     for row in CPU_ROWS if small else ROWS:
         run, reset = RUNS[f"frozen.{row}"], BEST[f"frozen.{row}"]["dirac_reset"]
         treated = RUNS.get(f"frozen.{row}.treated", run)
-        own: Fields = (
-            {"sample_fraction": 0.05, "batch_size": 32, "evaluate_each": 12} if small else {"evaluate_each": 10}
-        )
+        short: Fields = {"sample_fraction": 0.05, "batch_size": 32, "evaluate_each": 12}
+        own = {**short, "data": _halved(str(run["data"]))} if small else {"evaluate_each": 10}
         changed = dict(CPU_ROWS[row]) if small else {}
         made += [
             Cell(row, "no intervention", {**run, **own, **changed, "metrics": ("frozen",), "methods": "none"}),
@@ -302,8 +324,9 @@ table_2 = Entry(
     cpu_study=Study(
         _rows(small=True),
         seeds=5,
-        minutes=60,
-        reduced="five of thirteen changes, a twentieth of the data, an eighth or sixth of the width, 12 epochs a task",
+        minutes=18,
+        reduced="five of thirteen changes, a twentieth of the data at half its height and width, "
+        "an eighth or sixth of the width, 12 epochs a task",
     ),
     rules=(Numbers(), Larger("the reset improves the second task", "Dirac reset", ("no intervention",))),
     notes=(
@@ -327,14 +350,15 @@ samples = Entry(
             cell
             for part in PARTS
             for cell in cells(
-                {**FROZEN, "data": "mnist", "model": "resnet18:width=4", "batch_size": 64, "evaluate_each": 10},
+                {**FROZEN, "data": "mnist:size=14", "model": "resnet18:width=4", "batch_size": 64, "evaluate_each": 10},
                 {f"{part} of the samples": {"protocol": _CHANGE.format(part=str(float(part) / 10))}},
                 {"no intervention": "none", "Dirac reset": "dirac_reset:preset=mnist_to_fashion_mnist"},
             )
         ),
         seeds=5,
-        minutes=24,
-        reduced="from 3,000 MNIST images instead of ImageNet, a sixteenth of ResNet-18's width, 60 to 6,000 samples",
+        minutes=7,
+        reduced="from 3,000 MNIST images of 14x14 instead of ImageNet, a sixteenth of ResNet-18's width, "
+        "60 to 6,000 samples",
     ),
     rules=(
         Numbers(),

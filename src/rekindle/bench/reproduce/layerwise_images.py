@@ -36,10 +36,11 @@ IMAGE_BASE = {k: v for k, v in RUNS["layerwise.oxford_pets.scnn"].items() if k i
 SHORT = "rounds:blocks=4,repeats=1,steps=200"
 SMALL = {"model": "scnn:channels=8|16,hidden=64", "batch_size": 64, "protocol": SHORT}
 SMALL |= {"optimizer": "sgd:lr=0.01,momentum=0.9,weight_decay=1e-5"}
-SETS = {"cifar10": 0.02, "fashion_mnist": 0.01, "mnist": 0.005}
+SETS = {"cifar10": ("cifar10:size=16", 0.02), "fashion_mnist": ("fashion_mnist:size=14", 0.01)}
+SETS |= {"mnist": ("mnist:size=14", 0.005)}
 CPU_IMAGES = {
-    f"{data}, {kind}": {"data": data, "sample_fraction": part, **fields}
-    for data, part in SETS.items()
+    f"{name}, {kind}": {"data": data, "sample_fraction": part, **fields}
+    for name, (data, part) in SETS.items()
     for kind, fields in {
         "plain": {},
         "augmented": {"augment": "flip+enlarge_crop"},
@@ -49,11 +50,11 @@ CPU_IMAGES = {
 CPU_METHODS = {**IMAGE_METHODS, "BL": {"methods": "none", "protocol": f"{SHORT},restart=false"}}
 REDUCED = (
     "SCNN of a quarter of the channels and 64 hidden units, 1000, 600 and 300 images of CIFAR-10, Fashion-MNIST and "
-    "MNIST at their own size, 200 steps a round with batches of 64 at 0.01, no validation"
+    "MNIST at half their height and width, 200 steps a round with batches of 64 at 0.01, no validation"
 )
 OTHERS = ("BL", "WELSR", "DSD", "WELS", "FC")
 METRICS = ("margin", "sharpness", "weight_size")
-CPU_STUDY = Study(cells({**SMALL, "metrics": METRICS}, CPU_IMAGES, CPU_METHODS), seeds=3, minutes=70, reduced=REDUCED)
+CPU_STUDY = Study(cells({**SMALL, "metrics": METRICS}, CPU_IMAGES, CPU_METHODS), seeds=3, minutes=24, reduced=REDUCED)
 PAPER_STUDY = Study(cells({**IMAGE_BASE, "metrics": METRICS}, PAPER_IMAGES, IMAGE_METHODS), seeds=3)
 table_2 = Entry(
     "layerwise-table-2",
@@ -120,7 +121,7 @@ figure_3 = Entry(
             cell
             for steps in (50, 100, 200)
             for cell in cells(
-                {**SMALL, "data": "cifar10", "sample_fraction": 0.02},
+                {**SMALL, "data": "cifar10:size=16", "sample_fraction": 0.02},
                 {f"{steps} steps": {"protocol": f"rounds:blocks=4,repeats=1,steps={steps}"}},
                 {
                     **IMAGE_METHODS,
@@ -129,7 +130,7 @@ figure_3 = Entry(
             )
         ),
         seeds=5,
-        minutes=34,
+        minutes=8,
         reduced=REDUCED,
     ),
     rules=tuple(
@@ -200,12 +201,12 @@ figure_7 = Entry(
     ),
     cpu_study=Study(
         cells(
-            {**SMALL, "data": "cifar10", "sample_fraction": 0.1},
+            {**SMALL, "data": "cifar10:size=16", "sample_fraction": 0.1},
             {told: {"optimizer": o} for told, o in RATES.items()},
             {"BL": {"methods": "none", "protocol": f"{SHORT},restart=false"}, "LW": "layerwise"},
         ),
         seeds=5,
-        minutes=20,
+        minutes=5,
         reduced="CIFAR-10 alone, 5000 images; " + REDUCED,
     ),
     rules=(Larger("LW is better than the baseline over settings", "LW", ("BL",)),),
@@ -220,7 +221,7 @@ ablation = Entry(
     cpu_study=Study(
         cells(
             {**SMALL, "sample_fraction": 0.02},
-            {"cifar10": {"data": "cifar10"}, "fashion_mnist": {"data": "fashion_mnist"}},
+            {name: {"data": SETS[name][0]} for name in ("cifar10", "fashion_mnist")},
             {
                 "BL": {"methods": "none", "protocol": f"{SHORT},restart=false"},
                 "LW": "layerwise",
@@ -231,7 +232,7 @@ ablation = Entry(
             },
         ),
         seeds=5,
-        minutes=25,
+        minutes=7,
         reduced=REDUCED,
     ),
     rules=(
