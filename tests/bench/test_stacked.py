@@ -43,11 +43,25 @@ def _nearly(name, value, examples, close):
     return pytest.approx(value, abs=1e-4) if "loss" in name else pytest.approx(value, rel=close, abs=1e-4)
 
 
-@pytest.mark.parametrize("methods", ["none", "fire:solver=exact", "welsr", "fresh", "welsr+head_reset"])
+@pytest.mark.parametrize(
+    "methods",
+    [
+        "none",
+        "fire:solver=exact",
+        "welsr",
+        "fresh",
+        "welsr+head_reset",
+    ],
+)
 def test_rounds(methods):
     rows = assert_as_alone(runs_of(methods=methods))
     last = [own[-1]["loss"] for own in rows.values()]
     assert len(set(last)) == len(last)  # the seeds are not one and the same
+
+
+@pytest.mark.parametrize("methods", ["l2:strength=0.1", "l2:strength=0.05,which=weights+rescale"])
+def test_a_penalty_on_the_size_of_weights(methods):
+    assert_as_alone(runs_of(methods=methods), examples=1 / 512)
 
 
 def test_a_method_that_ends_within_a_tolerance():
@@ -60,6 +74,12 @@ def test_methods_do_something():
     for one, other in zip(plain.values(), treated.values(), strict=True):
         assert one[0]["loss"] == other[0]["loss"] and one[-1]["loss"] != other[-1]["loss"]
         assert "sfe" in other[1] and "sfe" not in one[1]
+
+
+def test_a_penalty_does_something_to_every_seed():
+    plain, treated = (run_stacked(runs_of(methods=methods)) for methods in ("none", "l2:strength=0.1"))
+    for one, other in zip(plain.values(), treated.values(), strict=True):
+        assert abs(one[-1]["loss"] - other[-1]["loss"]) > 1e-3
 
 
 def test_the_optimizer_goes_on_where_the_protocol_says():
@@ -98,7 +118,7 @@ def test_progress_tells_each_row():
         ({"protocol": "continual"}, "as protocol"),
         ({"model": "simba"}, "as model"),
         ({"optimizer": "muon:lr=0.02"}, "as optimizer"),
-        ({"methods": "soft_rescale"}, "methods that act between stages"),
+        ({"methods": "soft_rescale"}, "l2, or methods that act between stages"),
         ({"methods": "fire+redo"}, "methods that act between stages"),
         ({"methods": "plasticity_injection"}, "keep the structure"),
         ({"clip": 1.0}, "clip=None"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -43,7 +43,7 @@ def check(run: Run) -> None:
         )
 
 
-def methods_of(run: Run) -> tuple[object, ...]:
+def methods_of(run: Run) -> tuple[Any, ...]:
     """Return the settings of the run's methods; none for "none" and "fresh"."""
     found = () if run.methods in (NONE, FRESH) else methods(run.methods)
     for one in found:

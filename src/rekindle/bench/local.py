@@ -68,7 +68,7 @@ class Worker:
         context = multiprocessing.get_context("spawn")  # a fork would copy the threads' locks of torch
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=serve, args=(theirs, folder, function), daemon=True)
-        with _quiet_start():
+        with quiet_start():
             self.process.start()
         theirs.close()  # now its end of the pipe closes when it dies
         self.run: Run | None = None
@@ -203,7 +203,7 @@ def _leave(number: int, frame: Any) -> None:
 
 
 @contextmanager
-def _quiet_start() -> Iterator[None]:
+def quiet_start() -> Iterator[None]:
     """Start a process with one thread each and deaf to Ctrl-C from its first moment; both are inherited."""
     before = {name: os.environ.get(name) for name in THREADS}
     os.environ.update(dict.fromkeys(THREADS, "1"))

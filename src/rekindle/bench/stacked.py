@@ -21,6 +21,7 @@ from rekindle.protocols.stage import Stage
 PROTOCOLS = ("rounds", "generalization", "warm_start")
 NETWORKS = ("mlp", "mlp_synthetic")
 OPTIMIZERS = ("sgd", "adam", "adamw")  # treat each element by itself
+PENALTIES = ("l2",)  # per-step methods that add a sum over elements to the loss, and do nothing else
 LARGEST = 2**30  # bytes of inputs that are stacked; beyond it the networks are not small either
 
 
@@ -31,7 +32,7 @@ def run_stacked(runs: Sequence[Run], *, progress: Callable[[Row], None] | None =
     Nothing is saved: a stack that is killed begins anew.
 
     Args:
-        runs: What to train; a protocol and a network that can be stacked, with one-shot methods or "fresh".
+        runs: What to train; a protocol and a network that can be stacked, with l2, one-shot methods or "fresh".
         progress: Called with each new row.
 
     Raises:
@@ -55,7 +56,8 @@ def run_stacked(runs: Sequence[Run], *, progress: Callable[[Row], None] | None =
             learners.append(learner_of(run, stages, classes, learners[0].graph if learners else None))
         told = [_teller(run, progress) for run in runs]
         example = parts[0][0][0].train.batch(slice(2))
-        learn_together(learners, lambda stack: optimizer(runs[0].optimizer, stack, example), how, told)
+        penalties = [one for one in methods_of(runs[0]) if one.key in PENALTIES]
+        learn_together(learners, lambda stack: optimizer(runs[0].optimizer, stack, example), how, told, penalties)
     rows = zip(runs, [learner.run() for learner in learners], strict=True)  # nothing is left to train
     return {run.key: [{**head_of(run), **row} for row in own] for run, own in rows}
 
@@ -84,8 +86,8 @@ def _obstacles(run: Run) -> Iterator[tuple[str, str]]:
         if given.partition(":")[0].strip() not in allowed:
             yield f"one of these as {field}: {', '.join(allowed)}", f"{given!r}"
     for one in methods_of(run):
-        if hasattr(one, "start") or changes_structure(one):
-            yield "methods that act between stages and keep the structure", f"{one}"
+        if one.key not in PENALTIES and (hasattr(one, "start") or changes_structure(one)):
+            yield f"{', '.join(PENALTIES)}, or methods that act between stages and keep the structure", f"{one}"
     plain = {"clip": None, "precision": "float32", "augment": "none", "validation": 0.0, "patience": None}
     for field, value in plain.items():
         if getattr(run, field) != value:

@@ -19,6 +19,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
 from rekindle.core.errors import SettingsError
+from rekindle.core.running import Site, Stepping
 from rekindle.core.seeds import generator
 from rekindle.data.dataset import Examples
 from rekindle.models.mlp import MLP
@@ -37,6 +38,7 @@ from rekindle.protocols.loop import (
 )
 from rekindle.protocols.stage import Stage
 
+Penalty = Callable[[], Tensor | None]
 CHUNK = 1024  # test examples of each seed at a time, as in `loop.evaluate`
 
 
@@ -77,6 +79,11 @@ class Stack(nn.Module):
             x = torch.bmm(x, weight.mT) if bias is None else torch.baddbmm(bias[:, None], x, weight.mT)
             x = self.activation(x) if layer < self.layers - 1 else x
         return x
+
+    def site(self, learner: Learner) -> Site:
+        """Return where per-step methods work: the network of one learner, with the tensors of all of them."""
+        tensors = {name: self.stacked[_key(name)] for name in self.names}
+        return Site(learner.model, learner.graph, tensors, (), {}, 0)
 
     def take(self, models: Sequence[nn.Module]) -> None:
         """Take over the weights of the networks."""
@@ -135,6 +142,7 @@ def learn_together(
     make_optimizer: Callable[[nn.Module], Optimizer],
     how: How,
     told: Sequence[Callable[[Row], None]] | None = None,
+    penalties: Sequence[Stepping] = (),
 ) -> None:
     """Train learners to the end of all stages; afterwards each has its rows, as if it had been alone.
 
@@ -146,16 +154,20 @@ def learn_together(
         make_optimizer: Makes one for the stack that treats each element by itself: SGD, Adam.
         how: As the learners have it.
         told: For each learner, called with each new row.
+        penalties: Those of the learners' methods that add a sum over elements to the loss, which is the same for a
+            stack as for its networks one by one.
     """
     each = told or [lambda row: None] * len(learners)
     stack = Stack([learner.model for learner in learners])
     optimizer = make_optimizer(stack)
+    running = [one.start(stack.site(learners[0])) for one in penalties]
     while not learners[0].finished:
         place = Place()
         for learner, tell in zip(learners, each, strict=True):
             learner.enter(tell)
             learner.place = place
-        _train_stage(learners, stack, optimizer, how, place, each)
+        acting = running if learners[0].stage.active else []
+        _train_stage(learners, stack, optimizer, how, place, each, [one.penalty for one in acting])
         for learner in learners:
             learner.leave()
 
@@ -167,6 +179,7 @@ def _train_stage(
     how: How,
     place: Place,
     told: Sequence[Callable[[Row], None]],
+    penalties: Sequence[Penalty],
 ) -> None:
     def after_epoch(rows: list[Row]) -> None:
         stack.give([learner.model for learner in learners])
@@ -177,7 +190,8 @@ def _train_stage(
     stack.take([learner.model for learner in learners])
     if stages[0].fresh_optimizer:
         optimizer.state.clear()
-    train_stacked(stack, optimizer, stages, how, place, [learner.training_seed for learner in learners], after_epoch)
+    seeds = [learner.training_seed for learner in learners]
+    train_stacked(stack, optimizer, stages, how, place, seeds, after_epoch, penalties)
 
 
 def train_stacked(
@@ -188,6 +202,7 @@ def train_stacked(
     place: Place,
     seeds: Sequence[int],
     after_epoch: Callable[[list[Row]], None],
+    penalties: Sequence[Penalty] = (),
 ) -> None:
     """Train a stack on a stage, as `loop.train` trains one network.
 
@@ -199,6 +214,7 @@ def train_stacked(
         place: Moved along; its loss has one element for each seed, its seconds are the share of one.
         seeds: Decide the order. A batch of all examples is taken as it lies.
         after_epoch: Called with a row for each seed after each epoch that is evaluated.
+        penalties: Give what is added to the sum of all losses.
 
     Raises:
         TrainingError: The loss of a seed is not finite where it is evaluated.
@@ -215,7 +231,8 @@ def train_stacked(
             losses = losses_of(stack, batches(step))  # [seeds]
             place.loss = place.loss + losses.detach()
             optimizer.zero_grad()
-            losses.sum().backward()
+            terms = [term for one in penalties if (term := one()) is not None]
+            sum(terms, losses.sum()).backward()
             optimizer.step()
             place.step += 1
         factor, means = rate_factor(schedule, how.warmup, length, place), place.loss / place.step

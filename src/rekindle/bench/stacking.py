@@ -1,0 +1,125 @@
+"""An engine that trains the seeds of one setting together where they can be, and leaves the rest to another engine.
+
+What falls out of a stack - a process that died, a seed whose loss is not finite - is run by the other engine as well,
+one by one, so that stacking changes the time and the last bits of a result, and nothing else.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rekindle.bench.claim import beating
+from rekindle.bench.local import cores, quiet_start
+from rekindle.bench.spec import Run
+from rekindle.bench.stacked import check_stackable, run_stacked
+from rekindle.bench.store import Store
+from rekindle.bench.work import EXECUTE, Engine, Event, Listen
+from rekindle.core.errors import RekindleError, SettingsError
+
+MOST = 25  # seeds of a stack: more do not fit into the processor's cache
+
+
+@dataclass(frozen=True)
+class StackingEngine:
+    """Processes of this machine, each of which trains one stack after the other.
+
+    Args:
+        others: Who runs what cannot be stacked.
+        workers: How many processes at once; one for each core when left out.
+    """
+
+    others: Engine
+    workers: int | None = None
+
+    def run_all(self, store: Store, runs: Sequence[Run], *, function: str = EXECUTE, listen: Listen) -> bool:
+        """Run all; True, or False if the user stopped it with Ctrl-C."""
+        stacks, rest = stacks_of(runs) if function == EXECUTE else ([], list(runs))
+        pool = ProcessPoolExecutor(self.workers or cores(), multiprocessing.get_context("spawn"))
+        try:
+            with quiet_start():
+                futures = {pool.submit(train_stack, str(store.folder), _plain(stack)): stack for stack in stacks}
+            for future in as_completed(futures):
+                rest += _heard(future, futures[future], listen)
+        except KeyboardInterrupt:
+            for process in multiprocessing.active_children():
+                process.terminate()
+            return False
+        finally:
+            pool.shutdown(cancel_futures=True)
+        return self.others.run_all(store, rest, function=function, listen=listen) if rest else True
+
+
+def _plain(stack: Sequence[Run]) -> list[dict[str, Any]]:
+    return [run.to_dict() for run in stack]
+
+
+def _heard(future: Future[list[Event]], stack: Sequence[Run], listen: Listen) -> list[Run]:
+    """Tell what came of a stack; return what must be run one by one."""
+    try:
+        events = future.result()
+    except (RekindleError, BrokenProcessPool):
+        return list(stack)
+    for event in events:
+        listen(event)
+    return []
+
+
+def stacks_of(runs: Sequence[Run]) -> tuple[list[list[Run]], list[Run]]:
+    """Return the stacks that runs can be trained as, and the runs that cannot be.
+
+    Example:
+        >>> base = {"protocol": "rounds", "data": "synthetic", "model": "mlp_synthetic"}
+        >>> stacks, rest = stacks_of([Run(**base, seed=seed) for seed in range(3)] + [Run(model="cnn")])
+        >>> [len(stack) for stack in stacks], [run.model for run in rest]
+        ([3], ['cnn'])
+    """
+    alike: dict[Run, list[Run]] = {}
+    for run in runs:
+        alike.setdefault(replace(run, seed=0), []).append(run)
+    parts = [same[start : start + MOST] for same in alike.values() for start in range(0, len(same), MOST)]
+    stacks = [part for part in parts if len(part) > 1 and _can_be_stacked(part)]
+    return stacks, [run for part in parts if part not in stacks for run in part]
+
+
+def _can_be_stacked(runs: Sequence[Run]) -> bool:
+    try:
+        check_stackable(runs)
+    except SettingsError:
+        return False
+    return True
+
+
+def train_stack(folder: str, stack: Sequence[dict[str, Any]]) -> list[Event]:
+    """Claim the runs of a stack, train them together in this process and write their rows.
+
+    Raises:
+        RekindleError: They cannot be trained together after all; all claims are given back.
+    """
+    store, events = Store(folder), []
+    claims, mine = {}, []
+    for run in (Run(**fields) for fields in stack):
+        claim = store.claim(run)
+        if claim is None:
+            events.append(Event("elsewhere", run.key))
+        elif (state := store.state(run.key)) != "open":
+            claim.release()
+            events.append(Event(state, run.key))
+        else:
+            claims[run.key] = claim
+            mine.append(run)
+    with beating(set(claims.values())):
+        try:
+            found = run_stacked(mine) if mine else {}
+            for run in mine:
+                rows = found[run.key]
+                kept = store.finish(claims.pop(run.key), run, rows)
+                events.append(Event("finished" if kept else "elsewhere", run.key, dict(rows[-1])))
+        finally:
+            for claim in claims.values():
+                claim.release()
+    return events
