@@ -64,6 +64,11 @@ def test_a_penalty_on_the_size_of_weights(methods):
     assert_as_alone(runs_of(methods=methods), examples=1 / 512)
 
 
+def test_methods_may_act_at_the_very_beginning():
+    protocol = "rounds:blocks=2,repeats=1,steps=15,begin=boundary"
+    assert_as_alone(runs_of(protocol=protocol, methods="l2:strength=0.1+rescale:proportional=false"), examples=1 / 512)
+
+
 def test_a_method_that_ends_within_a_tolerance():
     """How far the default solver of fire goes beyond its tolerance depends on the last bits of the weights."""
     assert_as_alone(runs_of(methods="fire"), examples=2 / 512, close=1e-2)
@@ -121,6 +126,7 @@ def test_progress_tells_each_row():
         ({"methods": "soft_rescale"}, "l2, or methods that act between stages"),
         ({"methods": "fire+redo"}, "methods that act between stages"),
         ({"methods": "plasticity_injection"}, "keep the structure"),
+        ({"methods": "layerwise"}, "keep the structure"),
         ({"clip": 1.0}, "clip=None"),
         ({"precision": "bfloat16"}, "precision=float32"),
         ({"validation": 0.1}, "validation=0.0"),

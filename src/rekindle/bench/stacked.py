@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from rekindle.bench.door import NONE, check, methods_of
+from rekindle.bench.door import FRESH, check, methods_of
 from rekindle.bench.optimizers import optimizer
 from rekindle.bench.run import Row, head_of, how_of, learner_of, stages_of, thread_count
 from rekindle.bench.spec import Run
@@ -95,11 +95,12 @@ def _obstacles(run: Run) -> Iterator[tuple[str, str]]:
 
 
 def _check_stages(run: Run, stages: Sequence[Sequence[Stage]]) -> None:
-    for own in zip(*stages, strict=True):
+    acts = run.methods == FRESH or any(one.key not in PENALTIES for one in methods_of(run))
+    for number, own in enumerate(zip(*stages, strict=True)):
         first = own[0]
         if first.validation is not None:
             raise _refusal("a protocol without validation, so that stages end for all seeds at once", run.protocol)
-        if first.boundary and not first.fresh_optimizer and run.methods != NONE:
+        if number and first.boundary and not first.fresh_optimizer and acts:  # at the beginning it has no past
             raise _refusal("an optimizer that begins anew where methods act", f"{run.protocol!r} with {run.methods!r}")
         shapes = {(len(s.train), len(s.test), s.train.shape) for s in own}
         if len(shapes) > 1:

@@ -40,8 +40,9 @@ def refuse_optimizers(optimizers: Sequence[Any], model: nn.Module) -> None:
 
 
 def changes_structure(method: Any) -> bool:
-    """Tell whether a method puts modules into a model or takes parameters out of training."""
-    return bool(getattr(getattr(method, "card", None), "structural", False))
+    """Tell whether a method puts modules into a model or takes parameters out of training, with its settings."""
+    by_kind = getattr(getattr(method, "card", None), "structural", False)
+    return bool(getattr(method, "changes_structure", by_kind))
 
 
 def refuse_structural(methods: Sequence[Any]) -> None:

@@ -102,6 +102,11 @@ class Layerwise:
     freeze: bool = False
     fresh: Literal["init", "reference"] = "init"
 
+    @property
+    def changes_structure(self) -> bool:
+        """Whether this round puts a module in, or takes parameters out of training."""
+        return self.normalise or self.freeze
+
     def plan(self, graph: UnitGraph, evidence: Evidence, seed: int) -> Edits:
         """Return the edits below and above block k, and the normalisation after it."""
         if not (self.rescale or self.normalise or self.reinitialise or self.freeze):
