@@ -152,6 +152,8 @@ T5_OPEN: dict[str, tuple[int, str, float, str, int]] = {
     ", all": (360, "sgd:lr=0.05", 2.0, "all", 256),
     ", batches of 32": (2000, "sgd:lr=0.05", 2.0, "weights", 32),
     ", Adam, batches of 32": (800, "adam:lr=1e-3", 2.0, "weights", 32),
+    ", Adam, batches of 32, T 1000": (200, "adam:lr=1e-3", 2.0, "weights", 32),
+    ", Adam 0.01": (360, "adam:lr=1e-2", 2.0, "weights", 256),
 }
 table_5 = Entry(
     "layerwise-table-5",
