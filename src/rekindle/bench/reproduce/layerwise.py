@@ -147,6 +147,7 @@ T5_OPEN: dict[str, tuple[int, str, float, str, int]] = {
     ", T 10000": (2000, "sgd:lr=0.05", 2.0, "weights", 256),
     ", lr 0.5": (360, "sgd:lr=0.5", 2.0, "weights", 256),
     ", Adam": (360, "adam:lr=1e-3", 2.0, "weights", 256),
+    ", Adam, T 4000": (800, "adam:lr=1e-3", 2.0, "weights", 256),
     ", Adam, T 10000": (2000, "adam:lr=1e-3", 2.0, "weights", 256),
     ", half": (360, "sgd:lr=0.05", 1.0, "weights", 256),
     ", all": (360, "sgd:lr=0.05", 2.0, "all", 256),
