@@ -50,13 +50,15 @@ NARROW: Fields = {
     "batch_size": 128,
     "evaluate_each": 1000,
 }
-TOLD = "CIFAR-10 alone, 2,500 images of 16x16, ResNet-18 of an eighth of the width, batches of 128, "
+TOLD = "CIFAR-10 alone, {images} images of 16x16, ResNet-18 of an eighth of the width, batches of 128, "
+FEW = TOLD.format(images="2,500")
 WARM = "warm_start:fraction=0.1,before=80,after=15"
-WARM_TOLD = TOLD + "80 and 15 epochs instead of 1000 and 100"
+WARM_TOLD = FEW + "80 and 15 epochs instead of 1000 and 100"
 
 
-def _cpu(protocol: str, run: str, minutes: float, told: str) -> Study:
-    base = {**NARROW, "protocol": protocol}
+def _cpu(protocol: str, part: float, run: str, minutes: float, told: str) -> Study:
+    base = {**NARROW, "protocol": protocol, "sample_fraction": part}
+    told = TOLD.format(images=f"{round(50_000 * part):,}") + told
     return Study(cells(base, {"cifar10": {}}, _methods(run)), seeds=5, minutes=minutes, reduced=told)
 
 
@@ -69,7 +71,13 @@ warm_start = Entry(
     "After a warm start on 10% of the data FIRE outperforms all baselines on CIFAR-10 with ResNet-18.",
     measures=PERCENT,
     paper_study=_paper("warm_start", ALL),
-    cpu_study=_cpu(WARM, "fire.warm_start.cifar10", 18, WARM_TOLD),
+    cpu_study=_cpu(
+        "warm_start:fraction=0.1,before=40,after=8",
+        0.2,
+        "fire.warm_start.cifar10",
+        40,
+        "40 and 8 epochs instead of 1000 and 100",
+    ),
     rules=(
         Numbers(),
         Larger("the warm start costs accuracy", "full reset", ("no intervention",), conditions=("cifar10",)),
@@ -86,10 +94,11 @@ continual = Entry(
     measures=PERCENT,
     paper_study=_paper("continual", ALL),
     cpu_study=_cpu(
-        "continual:chunks=5,access=full,epochs=6",
+        "continual:chunks=5,access=full,epochs=4",
+        0.1,
         "fire.continual.cifar10",
-        20,
-        TOLD + "five chunks of 6 epochs instead of ten of 100",
+        25,
+        "five chunks of 4 epochs instead of ten of 100",
     ),
     rules=(
         Numbers(),
@@ -106,10 +115,11 @@ class_incremental = Entry(
     measures=PERCENT,
     paper_study=_paper("class_incremental", ("cifar100", "tiny_imagenet")),
     cpu_study=_cpu(
-        "class_incremental:phases=5,epochs=6",
+        "class_incremental:phases=5,epochs=4",
+        0.1,
         "fire.continual.cifar10",
-        20,
-        TOLD + "five phases of two classes instead of CIFAR-100 and Tiny ImageNet in twenty, 6 epochs a phase, "
+        25,
+        "five phases of two classes instead of CIFAR-100 and Tiny ImageNet in twenty, 4 epochs a phase, "
         "the best values of the continual setting",
     ),
     rules=(
@@ -260,7 +270,7 @@ figure_5b = Entry(
         cells({**NARROW, **_CURVED, "protocol": "warm_start:fraction=0.1,before=80,after=1"}, {"cifar10": {}}, _RESETS),
         seeds=5,
         minutes=6,
-        reduced=TOLD + "80 epochs before the reset",
+        reduced=FEW + "80 epochs before the reset",
     ),
     rules=(
         *(Numbers(name) for name in ("curvature", "SFE", "DfI", "plain DfI")),
