@@ -29,6 +29,16 @@ def test_numbers_of_a_row_by_hand():
     assert record.sfe == row.sfe and record.changed == 2
 
 
+def test_running_statistics_do_not_count_as_changed_weights():
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2))
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    model[1].num_batches_tracked.fill_(1000)
+    record = rk.full_reset_(model, example=torch.randn(2, 1, 5, 5))
+    assert model[1].num_batches_tracked == 0
+    moved = sum(float((new - old).square().sum()) for new, old in zip(model.parameters(), before, strict=True))
+    assert 0 < record.sfe == pytest.approx(moved, rel=1e-5)
+
+
 def test_dfi_is_told_for_methods_that_edit_whole_tensors():
     record = rk.full_reset_(net(), example=torch.ones(1, 6))
     by_name = {row.tensor: row for row in record.rows}

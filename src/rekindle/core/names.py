@@ -1,9 +1,11 @@
-"""Patterns of tensor names."""
+"""Patterns of tensor names, and the names of running statistics."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
+
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
@@ -14,3 +16,13 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
         True
     """
     return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def is_statistic(name: str) -> bool:
+    """Tell the running statistics of a normalisation layer from what is trained.
+
+    Example:
+        >>> is_statistic("stem.1.running_var"), is_statistic("stem.1.weight")
+        (True, False)
+    """
+    return name.rpartition(".")[2] in STATISTICS

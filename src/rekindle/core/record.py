@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rekindle.core.edit import Edit, Skip
 from rekindle.core.graft import Graft
+from rekindle.core.names import is_statistic
 from rekindle.core.show import number, render
 from rekindle.core.where import MatrixView, Whole
 from rekindle.kernels.isometry import count_changed, deviation_from_isometry, frobenius_norm, squared_frobenius_error
@@ -82,8 +83,8 @@ class ChangeRecord:
 
     @property
     def sfe(self) -> float:
-        """Squared Frobenius error over all edits."""
-        return sum(row.sfe for row in self.rows)
+        """Squared Frobenius error over all edits of parameters; running statistics and their counters are none."""
+        return sum(row.sfe for row in self.rows if not is_statistic(row.tensor))
 
     @property
     def changed(self) -> int:

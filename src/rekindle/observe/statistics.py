@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
+from rekindle.core.names import STATISTICS
 from rekindle.graph import Group, UnitGraph
 from rekindle.graph.export import as_call
 from rekindle.observe.gradients import Data
 from rekindle.observe.visit import batches_of, device_of, visit
 
-BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
 STALE = "BatchNorm statistics are stale: run rk.recalibrate_(model, data)"
 
 
@@ -58,7 +58,7 @@ def running_statistics(model: nn.Module, data: Data, *, batches: int | None = No
             f"{path}.{name}" if path else name: tensor
             for path, layer in layers.items()
             for name, tensor in layer._buffers.items()
-            if calls[path] and name in BUFFERS and tensor is not None
+            if calls[path] and name in STATISTICS and tensor is not None
         }
     return Statistics(values, tuple(path for path in layers if not calls[path]), seen)
 
@@ -81,7 +81,7 @@ def _cumulative(layers: dict[str, Any]) -> Iterator[dict[str, int]]:
     hooks = []
     try:
         for path, layer in layers.items():
-            for name in BUFFERS:
+            for name in STATISTICS:
                 if layer._buffers.get(name) is not None:  # these are copies, see `visit`
                     layer._buffers[name] = torch.zeros_like(layer._buffers[name])
 

@@ -311,7 +311,7 @@ def _sums(records: Sequence[ChangeRecord]) -> Row:
     matrices = [row for row in rows if row.dfi_before is not None and row.dfi_after is not None]
     if not rows:
         return {}
-    sums: Row = {"sfe": sum(row.sfe for row in rows)}
+    sums: Row = {"sfe": sum(record.sfe for record in records)}
     if matrices:
         sums["dfi_before"] = sum(row.dfi_before or 0.0 for row in matrices)
         sums["dfi_after"] = sum(row.dfi_after or 0.0 for row in matrices)
