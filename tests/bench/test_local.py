@@ -132,12 +132,14 @@ def test_two_sweeps_at_once_run_each_run_once(tmp_path):
 
 
 DRIVER = """
+import signal
 import sys
 from rekindle.bench.local import LocalEngine
 from rekindle.bench.spec import Run
 from rekindle.bench.store import Store
 from rekindle.bench.work import run_sweep
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job inherits that it is ignored
     runs = [Run(seed=seed, model="hang") for seed in range(4)]
     engine = LocalEngine(workers=2, free_memory=0)
     summary = run_sweep(Store(sys.argv[1]), runs, engine, function="tests.bench.tiny:execute")
