@@ -93,6 +93,17 @@ def die(folder, stack):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def fill_the_disk(folder, stack):
+    raise OSError(28, "No space left on device")
+
+
+def test_a_stack_that_fails_in_any_way_stops_no_other(tmp_path, monkeypatch):
+    monkeypatch.setattr(stacking, "train_stack", fill_the_disk)
+    others = Recorder()
+    assert StackingEngine(others, 1).run_all(Store(tmp_path), runs_of(), function=work.EXECUTE, listen=print)
+    assert others.given == runs_of()
+
+
 def test_a_dead_process_leaves_its_runs_to_the_other_engine(tmp_path, monkeypatch):
     monkeypatch.setattr(stacking, "train_stack", die)
     others = Recorder()

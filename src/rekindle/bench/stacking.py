@@ -9,7 +9,6 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,9 +18,9 @@ from rekindle.bench.spec import Run
 from rekindle.bench.stacked import check_stackable, run_stacked
 from rekindle.bench.store import Store
 from rekindle.bench.work import EXECUTE, Engine, Event, Listen
-from rekindle.core.errors import RekindleError, SettingsError
+from rekindle.core.errors import SettingsError
 
-MOST = 25  # seeds of a stack: more do not fit into the processor's cache
+MOST = 25  # seeds of a stack: one that dies loses no more, and several processes have work
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ def _heard(future: Future[list[Event]], stack: Sequence[Run], listen: Listen) ->
     """Tell what came of a stack; return what must be run one by one."""
     try:
         events = future.result()
-    except (RekindleError, BrokenProcessPool):
+    except Exception:  # whatever it was: alone, each run ends or fails with its own reason, and stops no other
         return list(stack)
     for event in events:
         listen(event)
