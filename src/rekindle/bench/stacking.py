@@ -17,7 +17,7 @@ from rekindle.bench.local import cores, quiet_start
 from rekindle.bench.spec import Run
 from rekindle.bench.stacked import check_stackable, run_stacked
 from rekindle.bench.store import Store
-from rekindle.bench.work import EXECUTE, Engine, Event, Listen
+from rekindle.bench.work import EXECUTE, Engine, Event, Listen, claim_or_tell
 from rekindle.core.errors import SettingsError
 
 MOST = 25  # seeds of a stack: one that dies loses no more, and several processes have work
@@ -102,12 +102,9 @@ def train_stack(folder: str, stack: Sequence[dict[str, Any]]) -> list[Event]:
     store, events = Store(folder), []
     claims, mine = {}, []
     for run in (Run(**fields) for fields in stack):
-        claim = store.claim(run)
-        if claim is None:
-            events.append(Event("elsewhere", run.key))
-        elif (state := store.state(run.key)) != "open":
-            claim.release()
-            events.append(Event(state, run.key))
+        claim = claim_or_tell(store, run)
+        if isinstance(claim, Event):
+            events.append(claim)
         else:
             claims[run.key] = claim
             mine.append(run)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from rekindle.bench.claim import beating
+from rekindle.bench.claim import Claim, beating
 from rekindle.bench.rows import Row
 from rekindle.bench.spec import Run
 from rekindle.bench.store import Store
@@ -110,12 +110,9 @@ def carry_out(store: Store, run: Run, function: str, tell: Listen, **options: An
 
     A run that raises is recorded as failed. Stopped from outside, it gives its claim back and keeps its checkpoint.
     """
-    claim = store.claim(run)
-    if claim is None:
-        return Event("elsewhere", run.key)
-    if (state := store.state(run.key)) != "open":  # another process ended it since we looked
-        claim.release()
-        return Event(state, run.key)
+    claim = claim_or_tell(store, run)
+    if isinstance(claim, Event):
+        return claim
     with beating({claim}):
         try:
             folder = store.checkpoint(run.key)
@@ -130,6 +127,17 @@ def carry_out(store: Store, run: Run, function: str, tell: Listen, **options: An
             claim.release()
             raise
     return Event("finished" if published else "elsewhere", run.key, dict(rows[-1]) if rows else {})
+
+
+def claim_or_tell(store: Store, run: Run) -> Claim | Event:
+    """Claim a run, or tell why it is not to be run here: somebody works on it, or ended it since we looked."""
+    claim = store.claim(run)
+    if claim is None:
+        return Event("elsewhere", run.key)
+    if (state := store.state(run.key)) != "open":
+        claim.release()
+        return Event(state, run.key)
+    return claim
 
 
 def _record(store: Store, claim: Any, run: Run, error: Exception) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
-
-from pydantic import Field
+from typing import Any
 
 from rekindle.core.errors import SettingsError
 from rekindle.core.spec import fill, split
@@ -22,11 +20,6 @@ def digits(test_fraction: float = 1 / 3, division: int = 0) -> Dataset:
     train = Examples(found.train_images, found.train_labels)
     test = Examples(found.test_images, found.test_labels)
     return Dataset("digits", train, test, 10)
-
-
-def stored(name: str, size: Annotated[int, Field(ge=1)] | None = None) -> Dataset:
-    """Return a data set of the cache, its images brought to a height and width of `size`."""
-    return load_stored(name, size=size)
 
 
 EMBEDDED: dict[str, Callable[..., Dataset]] = {"digits": digits, "synthetic": load_synthetic, "mnist1d": load_mnist1d}
@@ -48,9 +41,9 @@ def load(spec: str, seed: int = 0) -> Dataset:
         ((1, 8, 8), (128,))
     """
     name = check(spec)
-    fixed: dict[str, str | int] = {"seed": seed} if name == "synthetic" else {}
-    fixed |= {} if name in EMBEDDED else {"name": name}
-    made: Dataset = fill(EMBEDDED.get(name, stored), spec, fixed)
+    fixed: dict[str, Any] = {"seed": seed} if name == "synthetic" else {}
+    fixed |= {} if name in EMBEDDED else {"name": name, "folder": None}
+    made: Dataset = fill(EMBEDDED.get(name, load_stored), spec, fixed)
     return made
 
 

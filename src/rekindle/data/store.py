@@ -7,15 +7,18 @@ import zipfile
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
+from pydantic import Field
 
 from rekindle.core.errors import RekindleError
 from rekindle.data.dataset import Dataset, Examples, as_float, measure_normalise
 from rekindle.data.fit import Fit
 
 VARIABLE = "REKINDLE_DATA"
+Side = Annotated[int, Field(ge=1)]
 AT_ONCE = 4096  # images that are resized together
 
 
@@ -24,7 +27,7 @@ def cache() -> Path:
     return Path(os.environ.get(VARIABLE) or Path.home() / ".cache" / "rekindle")
 
 
-def load_stored(name: str, folder: Path | None = None, size: int | None = None) -> Dataset:
+def load_stored(name: str, folder: Path | None = None, size: Side | None = None) -> Dataset:
     """Load a data set from its two files; normalised by the training images' mean and deviation.
 
     The last two sets stay in memory as they were read, so that run after run on one of them reads it once.
