@@ -2,48 +2,23 @@ import copy
 import dataclasses
 import json
 import random
-import re
-import threading
 
 import numpy as np
 import pytest
 import torch
+from tests.bench.comparing import SMALL, TEST, TRAIN, dead, net, small
 from torch import nn
 from torch.nn.functional import mse_loss
 from torch.utils.data import DataLoader, TensorDataset
 
 import rekindle as rk
-from rekindle.bench.comparison import Comparison, gap_of
+from rekindle.bench.comparison import Comparison
 from rekindle.bench.feed import Feed, digest
 from rekindle.bench.forks import CompareError
 from rekindle.bench.paired import collect
-from rekindle.bench.spec import Run
 from rekindle.bench.store import Store
 from rekindle.core.edit import Edits
-from rekindle.data.digits import load_digits
 from rekindle.testing.aged import bits, memory, same
-
-DIGITS = load_digits()
-TRAIN = (DIGITS.train_images.flatten(1), DIGITS.train_labels)
-TEST = (DIGITS.test_images.flatten(1)[:200], DIGITS.test_labels[:200])
-SMALL = (TRAIN[0][:64], TRAIN[1][:64])
-
-
-def net(seed=0, extra=()):
-    torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(64, 16), nn.ReLU(), *extra, nn.Linear(16, 10))
-
-
-def dead():
-    """A network whose hidden units are all silent, for good: only its last bias learns."""
-    model = net()
-    with torch.no_grad():
-        model[0].bias.fill_(-100.0)
-    return model
-
-
-def small(model=None, methods=("shrink_perturb",), data=SMALL, test=SMALL, **given):
-    return rk.compare(model or net(), data, test, methods, **{"budget": 3, "seeds": 2, "batch_size": 16, **given})
 
 
 def scores(found, method, event="end"):
@@ -104,76 +79,6 @@ def test_a_network_that_knows_the_data_goes_on():
     found = rk.compare(model, TRAIN, TEST, ["head_reset"], budget=2)
     assert found.verdict.startswith("go on as you are: nothing is clearly better, and clearly worse ")
     assert "a fresh start -" in found.verdict
-
-
-# --- the verdict, by hand ---
-
-
-def told(**by_method):
-    """A comparison with given scores, one for each seed."""
-    runs, rows = [], []
-    for method, values in by_method.items():
-        for seed, value in enumerate(values):
-            runs.append(Run(protocol="compare:steps=1", methods=method, seed=seed))
-            row = {"key": runs[-1].key, "methods": method, "seed": seed, "score": value, "seconds": 1.0, "stage": 0}
-            rows += [{**row, "event": "boundary", "epoch": 0}, {**row, "event": "end", "epoch": 1}]
-    return Comparison(tuple(rows), tuple(runs), "accuracy")
-
-
-GOING_ON = [0.50, 0.51, 0.52, 0.51, 0.50]
-
-
-def above(points, noise=(0.001, -0.001, 0.0, 0.002, -0.002)):
-    return [base + points + each for base, each in zip(GOING_ON, noise, strict=True)]
-
-
-@pytest.mark.parametrize(
-    ("fire", "fresh", "said"),
-    [
-        (
-            0.10,
-            0.10,
-            "treat with fire: +10.0 points [] over going on, no clear difference to a fresh start. It takes 1",
-        ),
-        (
-            0.10,
-            0.00,
-            "treat with fire: +10.0 points [] over going on, +10.0 points [] over a fresh start. It takes 1.00",
-        ),
-        (0.10, 0.20, "start afresh: +20.0 points [] over going on, +10.0 points [] over fire, the best treatment. It "),
-        (0.00, 0.20, "start afresh: +20.0 points [] over going on, which no treatment clearly improves. It takes 1.00"),
-        (0.00, 0.00, "no evidence of a difference: go on as you are."),
-        (-0.1, 0.00, "go on as you are: nothing is clearly better, and clearly worse is fire -10.0 []."),
-    ],
-)
-def test_verdict(fire, fresh, said):
-    found = told(none=GOING_ON, fire=above(fire), fresh=above(fresh, (-0.001, 0.001, 0.002, -0.002, 0.0)))
-    intervals = re.findall(r"\[(.*?), (.*?)\]", found.verdict)
-    assert re.sub(r"\[.*?\]", "[]", found.verdict).startswith(said)
-    assert all(0 < float(high) - float(low) < 1 for low, high in intervals)
-
-
-def test_two_seeds_cannot_be_clear():
-    found = told(none=[0.5, 0.5], fire=[0.6, 0.7], fresh=[0.5, 0.4])
-    assert found.verdict.startswith("nothing is clear yet: fire looks better, +15.0 points [10.0, 20.0] over going on")
-    assert "2 seeds are few" in found.verdict
-
-
-def test_more_ways_make_wider_intervals():
-    noisy = above(0.01, (0.02, -0.01, 0.0, 0.01, -0.02))
-    few, many = told(none=GOING_ON, a=noisy), told(none=GOING_ON, **dict.fromkeys("abcdef", noisy))
-    assert (few.level, many.level) == (0.95, 1 - 0.05 / 6)
-    assert many.gap("a", "none").low < few.gap("a", "none").low
-
-
-def test_a_gap_is_clear_only_if_a_t_test_agrees():
-    from scipy.stats import ttest_rel
-
-    first, second = np.array([0.3, 0.1, 0.2]), np.zeros(3)
-    gap = gap_of(first - second, 0.95)
-    assert gap.low > 0 and ttest_rel(first, second).pvalue > 0.05
-    assert not gap.better and gap.promising
-    assert gap_of(np.zeros(3), 0.95).sure is False and gap_of(np.ones(3), 0.95).sure is True
 
 
 # --- pairing ---
@@ -402,105 +307,6 @@ def test_keys_tell_weights_and_data_apart():
     keys = [small(model, data=data).runs[0].key for model in (net(0), net(1)) for data in (SMALL, TRAIN)]
     assert len(set(keys)) == 4
     assert digest([torch.ones(2)]) != digest([torch.ones(2, 1)])
-
-
-# --- what fails ---
-
-
-@dataclasses.dataclass(frozen=True)
-class Broken:
-    """A method with a mistake in it, from its second seed on."""
-
-    key = "broken"
-    card = None
-    calls: list = dataclasses.field(default_factory=list, compare=False)
-
-    def plan(self, graph, evidence, seed):
-        self.calls.append(seed)
-        if len(self.calls) > 1:
-            raise ZeroDivisionError("on purpose")
-        return rk.method("fire:skip=*").plan(graph, evidence, seed)
-
-
-@pytest.mark.filterwarnings("ignore::rekindle.PlanWarning")
-def test_a_method_that_fails_is_reported_and_stops_no_other(tmp_path):
-    broken = Broken()
-    found = small(methods=[broken, "fire"], seeds=3)
-    assert list(found.failed) == ["broken"] and "seed 1: ZeroDivisionError: on purpose" in found.failed["broken"]
-    assert len(broken.calls) == 2  # no third try
-    assert [outcome.method for outcome in found.outcomes] == ["none", "fire", "fresh"]
-    assert all(outcome.score.n == 3 for outcome in found.outcomes)
-    assert "failed: broken: seed 1: ZeroDivisionError: on purpose" in str(found)
-    store = Store(found.save(tmp_path))
-    assert [store.state(run.key) for run in found.runs if run.methods == "broken"] == ["finished", "failed"]
-
-
-def test_a_method_that_diverges_is_reported():
-    found = small(methods=["l2:strength=1e30"], budget=6, optimizer="sgd:lr=1")
-    assert "l2:strength=1e30" in found.failed
-    assert [outcome.method for outcome in found.outcomes] == ["none", "fresh"]
-
-
-@pytest.mark.filterwarnings("ignore::rekindle.PlanWarning")
-def test_a_fresh_start_that_cannot_be_drawn_is_reported():
-    class Odd(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.matrix = nn.Parameter(torch.randn(64, 10))
-
-        def forward(self, x):
-            return x @ self.matrix
-
-    found = small(Odd(), ["shrink_perturb"])
-    assert "pass fresh=" in found.failed["fresh"]
-    assert all(outcome.to_fresh is None for outcome in found.outcomes)
-    assert "fresh" not in small(Odd(), ["shrink_perturb"], fresh=Odd).failed
-
-
-def test_what_going_on_raises_is_raised():
-    with pytest.raises(KeyError, match="mine"):
-        small(metric=lambda model, batches: {}["mine"])
-
-
-class Locked(nn.Linear):
-    def __init__(self):
-        super().__init__(64, 10)
-        self.lock = threading.Lock()
-
-
-def not_finite():
-    model = net()
-    with torch.no_grad():
-        model[2].weight[3, 3] = float("nan")
-    return model
-
-
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        ({"methods": []}, "at least one method"),
-        ({"methods": ["no_such_method"]}, "a method: "),
-        ({"methods": ["muon"]}, "beside an optimizer"),
-        ({"seeds": 1}, "at least 2 different seeds"),
-        ({"seeds": [3, 3]}, "at least 2 different seeds"),
-        ({"budget": 0}, "a number of steps"),
-        ({"budget": "3 weeks"}, "a number of steps"),
-        ({"optimizer": 0.1}, "optimizer: a spec"),
-        ({"optimizer": torch.optim.SGD(nn.Linear(2, 2).parameters())}, "optimizers that train parameters"),
-        ({"model": Locked()}, "a model that copy.deepcopy can copy"),
-        ({"model": not_finite()}, "finite values in every tensor"),
-        ({"model": {"weight": torch.ones(1)}}, "a live model"),
-        ({"data": SMALL[0]}, "an iterable of batches"),
-        ({"data": (SMALL[0], SMALL[1][:3])}, "of the same length"),
-        ({"test": []}, "at least one batch"),
-        ({"data": [SMALL[0]]}, "loss=, or batches"),
-    ],
-)
-def test_errors_at_the_door_have_three_parts(given, told):
-    with pytest.raises(rk.RekindleError) as caught:
-        small(**given)
-    assert told in caught.value.expected
-    assert caught.value.got and caught.value.fix
 
 
 def test_the_lazy_names():
