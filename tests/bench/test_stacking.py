@@ -1,7 +1,9 @@
 """The stacking engine: seeds together where they can be, everything else as always."""
 
+import multiprocessing
 import os
 import signal
+import time
 
 import pytest
 
@@ -44,6 +46,7 @@ def test_a_sweep_has_the_rows_that_it_has_without(tmp_path):
     store, heard = Store(tmp_path), []
     summary = work.run_sweep(store, runs, StackingEngine(LocalEngine(workers=1), 1), listen=heard.append)
     assert sorted(summary.finished) == sorted(run.key for run in runs)
+    assert heard[0] == work.Event("started", runs[0].key, text="with 2 more seeds")
     for run in runs:
         alone, together = execute(run, None), store.rows(run.key)
         assert [row["loss"] for row in together] == pytest.approx([row["loss"] for row in alone], abs=1e-4)
@@ -104,11 +107,26 @@ def test_a_stack_that_fails_in_any_way_stops_no_other(tmp_path, monkeypatch):
     assert others.given == runs_of()
 
 
-def test_a_dead_process_leaves_its_runs_to_the_other_engine(tmp_path, monkeypatch):
+def test_a_dead_process_leaves_all_runs_to_the_other_engine(tmp_path, monkeypatch):
     monkeypatch.setattr(stacking, "train_stack", die)
-    others = Recorder()
-    assert StackingEngine(others, 1).run_all(Store(tmp_path), runs_of(), function=work.EXECUTE, listen=print)
-    assert others.given == runs_of()
+    runs, others = [*runs_of(), *runs_of(methods="l2:strength=0.1")], Recorder()
+    assert StackingEngine(others, 1).run_all(Store(tmp_path), runs, function=work.EXECUTE, listen=print)
+    assert others.given == runs
+
+
+def interrupt(folder, stack):
+    os.kill(os.getppid(), signal.SIGINT)
+    time.sleep(600)
+
+
+def test_ctrl_c_ends_all_stacks_and_begins_nothing_else(tmp_path, monkeypatch):
+    monkeypatch.setattr(stacking, "train_stack", interrupt)
+    before, others = signal.signal(signal.SIGINT, signal.default_int_handler), Recorder()
+    try:
+        ended = StackingEngine(others, 1).run_all(Store(tmp_path), runs_of(), function=work.EXECUTE, listen=print)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert not ended and not others.given and not multiprocessing.active_children()
 
 
 def test_another_function_is_not_stacked(tmp_path):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,12 +39,17 @@ class StackingEngine:
     def run_all(self, store: Store, runs: Sequence[Run], *, function: str = EXECUTE, listen: Listen) -> bool:
         """Run all; True, or False if the user stopped it with Ctrl-C."""
         stacks, rest = stacks_of(runs) if function == EXECUTE else ([], list(runs))
-        pool = ProcessPoolExecutor(self.workers or cores(), multiprocessing.get_context("spawn"))
+        workers = self.workers or cores()
+        pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
+        waiting, running = stacks[::-1], dict[Future[list[Event]], list[Run]]()
         try:
-            with quiet_start():
-                futures = {pool.submit(train_stack, str(store.folder), _plain(stack)): stack for stack in stacks}
-            for future in as_completed(futures):
-                rest += _heard(future, futures[future], listen)
+            while waiting or running:
+                while waiting and len(running) < workers:
+                    stack = waiting.pop()
+                    listen(Event("started", stack[0].key, text=f"with {len(stack) - 1} more seeds"))
+                    running[_submit(pool, store, stack)] = stack
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    rest += _heard(future, running.pop(future), listen)
         except KeyboardInterrupt:
             for process in multiprocessing.active_children():
                 process.terminate()
@@ -53,8 +59,14 @@ class StackingEngine:
         return self.others.run_all(store, rest, function=function, listen=listen) if rest else True
 
 
-def _plain(stack: Sequence[Run]) -> list[dict[str, Any]]:
-    return [run.to_dict() for run in stack]
+def _submit(pool: ProcessPoolExecutor, store: Store, stack: Sequence[Run]) -> Future[list[Event]]:
+    try:
+        with quiet_start():
+            return pool.submit(train_stack, str(store.folder), [run.to_dict() for run in stack])
+    except BrokenProcessPool as error:  # a process of another stack died: nothing more can be given to this pool
+        failed = Future[list[Event]]()
+        failed.set_exception(error)
+        return failed
 
 
 def _heard(future: Future[list[Event]], stack: Sequence[Run], listen: Listen) -> list[Run]:
