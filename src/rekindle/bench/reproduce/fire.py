@@ -296,7 +296,7 @@ figure_5b = Entry(
         AGAIN,
         "Written after the run: FIRE's SFE is larger than that of S&P and of a full reset in all five seeds; five "
         "seeds cannot refute a claim about three methods by our rule (Holm). After 560 steps the weights are still "
-        "close to where any start would put them, and FIRE changes their scale; the paper's have 1000 epochs behind them.",
+        "close to where any start would put them, and FIRE changes their scale; the paper has 1000 epochs.",
     ),
 )
 table_1 = Entry(
