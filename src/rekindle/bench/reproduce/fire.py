@@ -50,15 +50,15 @@ NARROW: Fields = {
     "batch_size": 64,
     "evaluate_each": 1000,
 }
-TOLD = "CIFAR-10 alone, {images} images of 16x16, ResNet-18 of an eighth of the width, batches of 64, "
-FEW = TOLD.format(images="5,000")
+TOLD = "CIFAR-10 alone, {images} images of 16x16, ResNet-18 of an eighth of the width, batches of {batch}, "
+FEW = TOLD.format(images="5,000", batch=64)
 WARM = "warm_start:fraction=0.1,before=80,after=5"
 WARM_TOLD = FEW + "80 and 5 epochs instead of 1000 and 100"
 
 
 def _cpu(protocol: str, part: float, run: str, minutes: float, told: str) -> Study:
-    base = {**NARROW, "protocol": protocol, "sample_fraction": part}
-    told = TOLD.format(images=f"{round(50_000 * part):,}") + told
+    base = {**NARROW, "protocol": protocol, "sample_fraction": part, "batch_size": 32}
+    told = TOLD.format(images=f"{round(50_000 * part):,}", batch=32) + told
     return Study(cells(base, {"cifar10": {}}, _methods(run)), seeds=5, minutes=minutes, reduced=told)
 
 
@@ -94,11 +94,11 @@ continual = Entry(
     measures=PERCENT,
     paper_study=_paper("continual", ALL),
     cpu_study=_cpu(
-        "continual:chunks=5,access=full,epochs=4",
+        "continual:chunks=5,access=full,epochs=5",
         0.08,
         "fire.continual.cifar10",
         28,
-        "five chunks of 4 epochs instead of ten of 100",
+        "five chunks of 5 epochs instead of ten of 100",
     ),
     rules=(
         Numbers(),
@@ -115,11 +115,11 @@ class_incremental = Entry(
     measures=PERCENT,
     paper_study=_paper("class_incremental", ("cifar100", "tiny_imagenet")),
     cpu_study=_cpu(
-        "class_incremental:phases=5,epochs=4",
+        "class_incremental:phases=5,epochs=5",
         0.08,
         "fire.continual.cifar10",
         28,
-        "five phases of two classes instead of CIFAR-100 and Tiny ImageNet in twenty, 4 epochs a phase, "
+        "five phases of two classes instead of CIFAR-100 and Tiny ImageNet in twenty, 5 epochs a phase, "
         "the best values of the continual setting",
     ),
     rules=(
