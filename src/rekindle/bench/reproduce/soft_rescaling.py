@@ -252,7 +252,7 @@ warm_start = _figure(
         "cifar10",
         "warm start",
         40,
-        14,
+        19,
         {**_MORE_STEPS, "sample_fraction": 0.2},
         _TOLD.format(images="10,000", epochs=40),
     ),
