@@ -1,5 +1,7 @@
 """Every tensor is drawn by the law of its own layer: compared with what the layers themselves draw."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
@@ -111,3 +113,22 @@ def test_a_layer_that_replaces_reset_parameters_is_drawn_by_its_own():
     drawn = graph.fresh("layers.0.weight", (30, 40), 3, "test")
     assert 0.95 * bound < float(drawn.abs().max()) <= bound, "torch's own would reach 1/sqrt(40) only"
     assert not graph.fresh("layers.0.bias", (30,), 3, "test").any()
+
+
+@pytest.mark.parametrize(
+    "spec", ["scnn:channels=16|16,hidden=64", "mobilenet:width=0.25", "vgg16:width=8", "resnet50:width=8"]
+)
+def test_a_network_that_starts_by_hes_law_is_drawn_by_it(spec):
+    """As it starts, and as methods draw it afresh: variance 2 / inputs of a unit, biases zero."""
+    from rekindle.models.catalogue import build
+
+    torch.manual_seed(0)
+    model = build(f"{spec},init=he", SimpleNamespace(shape=(3, 32, 32), classes=10))
+    graph, layers = scan(model), [m for m in model.modules() if isinstance(m, nn.Linear | nn.Conv2d)]
+    names = {id(p): name for name, p in model.named_parameters()}
+    for layer in layers:
+        fresh = graph.fresh(names[id(layer.weight)], tuple(layer.weight.shape), 3, "test")
+        for drawn in (layer.weight.detach(), fresh):
+            assert float(drawn.std()) == pytest.approx((2 / drawn[0].numel()) ** 0.5, rel=0.3)
+        assert layer.bias is None or not layer.bias.any()
+    assert len(layers) > 4

@@ -17,6 +17,13 @@ Fields = dict[str, Any]
 FIRE: Fields = {"optimizer": "adam:lr=1e-3", "batch_size": 256, "clip": 0.5, "warmup": 0.1}
 RESCALING: Fields = {"optimizer": "adam:lr=1e-3", "batch_size": 256}
 LAYERWISE: Fields = {"optimizer": "sgd:lr=0.003,momentum=0.9,weight_decay=1e-5", "batch_size": 256}
+# L, 3.1: name, network, blocks.
+LAYERWISE_NETWORKS = (
+    ("scnn", "scnn:init=he", 4),
+    ("mobilenet", "mobilenet:shallow=true,init=he", 7),
+    ("vgg16", "vgg16:init=he", 13),
+    ("resnet50", "resnet50:init=he", 16),
+)
 FROZEN: Fields = {"optimizer": "sgd:lr=0.05,momentum=0.9,weight_decay=0.001"}
 
 _FIRE_DATA = {
@@ -101,8 +108,7 @@ def _all() -> dict[str, Fields]:
         synthetic = {"data": f"synthetic:signal={signal}", "model": "mlp_synthetic", "optimizer": "sgd:lr=0.05"}
         protocol = "rounds:blocks=3,repeats=3,steps=200"
         made[f"layerwise.synthetic.{signal}"] = {**synthetic, "protocol": protocol, "batch_size": 256}
-    for model, blocks in (("scnn", 4), ("mobilenet:shallow=true", 7), ("vgg16", 13), ("resnet50", 16)):
-        name = model.partition(":")[0]
+    for name, model, blocks in LAYERWISE_NETWORKS:
         protocol = f"rounds:blocks={blocks},repeats=1,steps=100000,validation=0.1"
         made[f"layerwise.oxford_pets.{name}"] = {
             **LAYERWISE,

@@ -10,7 +10,8 @@ from rekindle.core.errors import SettingsError
 from rekindle.core.spec import choose, fill
 from rekindle.models.all_cnn import AllCNN
 from rekindle.models.cnn import CNN, CNN_BN
-from rekindle.models.mlp import MLP, Init
+from rekindle.models.initial import Init, drawn
+from rekindle.models.mlp import MLP
 from rekindle.models.mobilenet import BLOCKS, MobileNetV1
 from rekindle.models.nature_cnn import NatureCNN
 from rekindle.models.resnet import Bottleneck, ResNet, ResNet18
@@ -55,20 +56,40 @@ def _scnn(
     channels: tuple[int, ...] = (32, 64),
     hidden: int = 512,
     dropout: float = 0.0,
+    init: Init = "torch",
 ) -> nn.Module:
-    return SCNN(classes, in_channels, image_size, channels, hidden, dropout)
+    return drawn(SCNN(classes, in_channels, image_size, channels, hidden, dropout), init)
 
 
-def _resnet50(classes: int, in_channels: int, width: int = 64, imagenet_stem: bool = True) -> nn.Module:
+def _vgg16(
+    classes: int,
+    in_channels: int,
+    image_size: int,
+    hidden: int = 4096,
+    width: int = 1,
+    batch_norm: bool = False,
+    init: Init = "torch",
+) -> nn.Module:
+    return drawn(VGG16(classes, in_channels, image_size, hidden, width, batch_norm), init)
+
+
+def _resnet50(
+    classes: int, in_channels: int, width: int = 64, imagenet_stem: bool = True, init: Init = "torch"
+) -> nn.Module:
     widths = [width * 2**i for i in range(4)]
-    return ResNet(Bottleneck, (3, 4, 6, 3), widths, width, classes, in_channels, imagenet_stem)
+    return drawn(ResNet(Bottleneck, (3, 4, 6, 3), widths, width, classes, in_channels, imagenet_stem), init)
 
 
 def _mobilenet(
-    classes: int, in_channels: int, width: float = 1.0, stem_stride: int = 2, shallow: bool = False
+    classes: int,
+    in_channels: int,
+    width: float = 1.0,
+    stem_stride: int = 2,
+    shallow: bool = False,
+    init: Init = "torch",
 ) -> nn.Module:
     blocks: Sequence[tuple[int, int]] = [b for i, b in enumerate(BLOCKS) if not (shallow and 6 <= i < 11)]
-    return MobileNetV1(classes, in_channels, width, stem_stride=stem_stride, blocks=blocks)
+    return drawn(MobileNetV1(classes, in_channels, width, stem_stride=stem_stride, blocks=blocks), init)
 
 
 def _vit(
@@ -95,7 +116,7 @@ IMAGES: dict[str, Callable[..., nn.Module]] = {
 SIZED: dict[str, Callable[..., nn.Module]] = {
     "cnn": CNN,
     "cnn_bn": CNN_BN,
-    "vgg16": VGG16,
+    "vgg16": _vgg16,
     "scnn": _scnn,
     "vit": _vit,
     "nature_cnn": NatureCNN,

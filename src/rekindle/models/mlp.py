@@ -2,34 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Literal
 
 from torch import Tensor, nn
 
-Init = Literal["torch", "glorot", "he"]
-
-
-class GlorotLinear(nn.Linear):
-    """A linear layer that starts as in Keras: Glorot uniform, biases zero."""
-
-    def reset_parameters(self) -> None:
-        """Draw the weight and clear the bias."""
-        nn.init.xavier_uniform_(self.weight)
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
-
-
-class HeLinear(nn.Linear):
-    """A linear layer that starts with He normal weights and biases zero."""
-
-    def reset_parameters(self) -> None:
-        """Draw the weight and clear the bias."""
-        nn.init.kaiming_normal_(self.weight, nonlinearity="relu")
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
-
-
-LAYERS: dict[Init, type[nn.Linear]] = {"torch": nn.Linear, "glorot": GlorotLinear, "he": HeLinear}
+from rekindle.models.initial import LINEAR, Init
 
 
 class MLP(nn.Module):
@@ -56,7 +32,7 @@ class MLP(nn.Module):
         init: Init = "torch",
     ) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(LAYERS[init](i, o, bias=bias) for i, o in pairwise(sizes))
+        self.layers = nn.ModuleList(LINEAR[init](i, o, bias=bias) for i, o in pairwise(sizes))
         self.activation = activation()
 
     def forward(self, x: Tensor) -> Tensor:

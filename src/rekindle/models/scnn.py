@@ -9,8 +9,7 @@ class SCNN(nn.Module):
     """Two stages of two normalised 3x3 convolutions and max-pooling, one normalised dense layer, dropout, head.
 
     Layer normalisation over channels and places is GroupNorm with one group, as in the paper. Kernel size and padding
-    are our reading, and layers are drawn by torch's own initialiser instead of He's, so that methods which draw afresh
-    know the law.
+    are our reading. Layers are drawn by torch's own law; `build("scnn:init=he", data)` has He's, as the paper.
 
     Args:
         classes: Number of outputs.
