@@ -278,7 +278,7 @@ limited = _figure(
         Larger("SWR is better than going on", "SWR", ("vanilla",)),
         Larger("S&P drops where SWR does not", "SWR", ("S&P", "head reset"), "change at the last boundary"),
     ),
-    _small("cifar10", "limited access", 60, 6, _MORE_STEPS, _TOLD.format(images="5,000", epochs=60)),
+    _small("cifar10", "limited access", 60, 11, _MORE_STEPS, _TOLD.format(images="5,000", epochs=60)),
     AGAIN.format(steps="600"),
 )
 
