@@ -286,7 +286,7 @@ def _limited(network: str, minutes: float, *notes: str) -> Entry:
 
 FIGURES = (
     *(_warm_start("CNN", 19, AGAIN.format(steps="1,120")), _warm_start("CNN-BN", 24)),
-    *(_full("CNN", 13), _full("CNN-BN", 16)),
+    *(_full("CNN", 16), _full("CNN-BN", 20)),
     *(_limited("CNN", 11, AGAIN.format(steps="600")), _limited("CNN-BN", 14)),
 )
 
