@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from rekindle.bench.reproduce import elsewhere, fire, frozen, layerwise, layerwise_images, soft_rescaling
+from rekindle.bench.reproduce import elsewhere, fire, frozen, frozen_tasks, layerwise, layerwise_images, soft_rescaling
 from rekindle.bench.reproduce.entry import Entry
 from rekindle.core.errors import SettingsError
 
-PAPERS = (layerwise, layerwise_images, soft_rescaling, frozen, fire, elsewhere)
+PAPERS = (layerwise, layerwise_images, soft_rescaling, frozen, frozen_tasks, fire, elsewhere)
 ENTRIES: dict[str, Entry] = {entry.name: entry for paper in PAPERS for entry in paper.ENTRIES}
 
 
