@@ -197,8 +197,8 @@ def _curves(column: str, path: str, epochs: int, each: int) -> Study:
     )
 
 
-def _joined(*studies: Study, minutes: float | None = None, reduced: str = "nothing") -> Study:
-    return Study(tuple(c for study in studies for c in study.cells), seeds=5, minutes=minutes, reduced=reduced)
+def _joined(*studies: Study) -> Study:
+    return Study(tuple(c for study in studies for c in study.cells), seeds=5)
 
 
 CURVES = (Measure(), Measure("mean over stages", at="ends"), Measure("change at the last boundary", at="gap"))
@@ -212,82 +212,69 @@ AGAIN = (
 )
 
 
-def _reduced(network: str, path: str, part: float, epochs: int, minutes: float) -> Study:
-    fields = {**_CIFAR, "batch_size": 64, "sample_fraction": part}
-    methods = {c.method: {**c.fields, **fields} for c in _curves(SHOWN[network][1], path, epochs, epochs).cells}
-    images = f"{round(50_000 * part):,} images of 16x16"
-    told = f"CIFAR-10 and the {network} alone, {images}, batches of 64, {epochs} epochs a stage"
-    return Study(cells(fields, {f"CIFAR-10 ({network}), {path}": {}}, methods), seeds=5, minutes=minutes, reduced=told)
+_ABOVE_GOING_ON = Larger("SWR is better than going on", "SWR", ("vanilla",))
+_BEST_OF_ALL = Larger("SWR is better than all others", "SWR", OTHERS)
+# Figure -> path, claim, rules, and the reduction: part of CIFAR-10 and epochs a stage.
+DRAWN: dict[str, tuple[str, str, tuple[Larger, ...], float, int]] = {
+    "Fig. 2": (
+        "warm start",
+        "After a warm start SWR reaches an accuracy comparable to or better than all other methods.",
+        (Larger("the warm start costs accuracy", "from scratch", ("vanilla",)), _ABOVE_GOING_ON, _BEST_OF_ALL),
+        0.2,
+        40,
+    ),
+    "Fig. 3": (
+        "full access",
+        "With data arriving in ten chunks that stay, regularised networks improve all the way; SWR among the best.",
+        (_ABOVE_GOING_ON, _BEST_OF_ALL),
+        0.1,
+        15,
+    ),
+    "Fig. 4": (
+        "limited access",
+        "With only the newest chunk SWR loses least at the change of chunks.",
+        (
+            _ABOVE_GOING_ON,
+            Larger("S&P drops where SWR does not", "SWR", ("S&P", "head reset"), "change at the last boundary"),
+        ),
+        0.1,
+        60,
+    ),
+}
 
 
-def _figure(
-    network: str, where: str, path: str, claim: str, rules: tuple[Larger | Within, ...], small: Study, *notes: str
-) -> Entry:
+def _figure(where: str, network: str, minutes: float, *notes: str) -> Entry:
     """Return an entry of its own for each network: the two have different settings in Tables 2 to 4."""
-    normalised = network == "CNN-BN"
+    path, claim, rules, part, epochs = DRAWN[where]
+    columns, like = SHOWN[network]
+    fields = {**_CIFAR, "batch_size": 64, "sample_fraction": part}
+    methods = {c.method: {**c.fields, **fields} for c in _curves(like, path, epochs, epochs).cells}
+    small = Study(
+        cells(fields, {f"CIFAR-10 ({network}), {path}": {}}, methods),
+        seeds=5,
+        minutes=minutes,
+        reduced=f"CIFAR-10 and the {network} alone, {round(50_000 * part):,} images of 16x16, batches of 64, "
+        f"{epochs} epochs a stage",
+    )
+    title = where if network == "CNN" else f"{where}, {network}"
     return Entry(
-        f"soft-rescaling-{where.lower().replace('. ', '-')}" + ("-cnn-bn" if normalised else ""),
+        "soft-rescaling-" + title.lower().replace(". ", "-").replace(", ", "-"),
         PAPER,
-        where + (f", {network}" if normalised else ""),
+        title,
         claim,
         measures=CURVES,
-        paper_study=_joined(*(_curves(column, path, 100, 10) for column in SHOWN[network][0])),
+        paper_study=_joined(*(_curves(column, path, 100, 10) for column in columns)),
         cpu_study=small,
         rules=(Numbers(), *rules),
         notes=(FIGURE, GARBLED, *notes),
     )
 
 
-def _warm_start(network: str, minutes: float, *notes: str) -> Entry:
-    return _figure(
-        network,
-        "Fig. 2",
-        "warm start",
-        "After a warm start SWR reaches an accuracy comparable to or better than all other methods.",
-        (
-            Larger("the warm start costs accuracy", "from scratch", ("vanilla",)),
-            Larger("SWR is better than going on", "SWR", ("vanilla",)),
-            Larger("SWR is better than all others", "SWR", OTHERS),
-        ),
-        _reduced(network, "warm start", 0.2, 40, minutes),
-        *notes,
-    )
-
-
-def _full(network: str, minutes: float, *notes: str) -> Entry:
-    return _figure(
-        network,
-        "Fig. 3",
-        "full access",
-        "With data arriving in ten chunks that stay, regularised networks improve all the way; SWR among the best.",
-        (
-            Larger("SWR is better than going on", "SWR", ("vanilla",)),
-            Larger("SWR is better than all others", "SWR", OTHERS),
-        ),
-        _reduced(network, "full access", 0.1, 15, minutes),
-        *notes,
-    )
-
-
-def _limited(network: str, minutes: float, *notes: str) -> Entry:
-    return _figure(
-        network,
-        "Fig. 4",
-        "limited access",
-        "With only the newest chunk SWR loses least at the change of chunks.",
-        (
-            Larger("SWR is better than going on", "SWR", ("vanilla",)),
-            Larger("S&P drops where SWR does not", "SWR", ("S&P", "head reset"), "change at the last boundary"),
-        ),
-        _reduced(network, "limited access", 0.1, 60, minutes),
-        *notes,
-    )
-
-
 FIGURES = (
-    *(_warm_start("CNN", 19, AGAIN.format(steps="1,120")), _warm_start("CNN-BN", 24)),
-    *(_full("CNN", 16), _full("CNN-BN", 20)),
-    *(_limited("CNN", 11, AGAIN.format(steps="600")), _limited("CNN-BN", 14)),
+    _figure("Fig. 2", "CNN", 19, AGAIN.format(steps="1,120")),
+    _figure("Fig. 3", "CNN", 16),
+    _figure("Fig. 4", "CNN", 11, AGAIN.format(steps="600")),
+    *(_figure(where, "CNN-BN", minutes) for where, minutes in (("Fig. 2", 24), ("Fig. 3", 20), ("Fig. 4", 14))),
 )
 
 
