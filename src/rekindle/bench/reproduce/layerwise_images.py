@@ -59,7 +59,7 @@ REDUCED = (
 )
 OTHERS = ("BL", "WELSR", "DSD", "WELS", "FC")
 METRICS = ("margin", "sharpness", "weight_size")
-CPU_STUDY = Study(cells({**SMALL, "metrics": METRICS}, CPU_IMAGES, CPU_METHODS), seeds=3, minutes=45, reduced=REDUCED)
+CPU_STUDY = Study(cells({**SMALL, "metrics": METRICS}, CPU_IMAGES, CPU_METHODS), seeds=3, minutes=55, reduced=REDUCED)
 PAPER_STUDY = Study(cells({**IMAGE_BASE, "metrics": METRICS}, PAPER_IMAGES, IMAGE_METHODS), seeds=3)
 table_2 = Entry(
     "layerwise-table-2",
@@ -131,7 +131,7 @@ figure_3 = Entry(
             )
         ),
         seeds=5,
-        minutes=16,
+        minutes=22,
         reduced="CIFAR-10 alone, 1,000 images of 16x16, SCNN of a quarter of the channels and 64 hidden units, batches "
         "of 64 at 0.01, no validation",
     ),
@@ -209,7 +209,7 @@ figure_7 = Entry(
             {"BL": {"methods": "none", "protocol": f"{LONGER},restart=false"}, "LW": "layerwise"},
         ),
         seeds=5,
-        minutes=13,
+        minutes=25,
         reduced="CIFAR-10 alone, 1,000 images of 16x16, SCNN of a quarter of the channels and 64 hidden units, 1,000 "
         "steps a round with batches of 64, no validation",
     ),
@@ -241,7 +241,7 @@ ablation = Entry(
             },
         ),
         seeds=5,
-        minutes=16,
+        minutes=20,
         reduced=REDUCED,
     ),
     rules=(
