@@ -7,12 +7,7 @@ from rekindle.bench.reproduce.entry import Entry, Measure, Published, Study, cel
 from rekindle.bench.reproduce.layerwise import MASKED, PAPER, PERCENT, SIX
 from rekindle.bench.reproduce.rules import Larger, Numbers, Within
 
-NETS = {
-    "scnn": ("scnn:init=he", 4),
-    "vgg16": ("vgg16:batch_norm=true,init=he", 13),
-    "mobile": ("mobilenet:shallow=true,init=he", 7),
-    "resnet": ("resnet50:init=he", 16),
-}
+NETWORKS = {"scnn": "scnn", "mobile": "mobilenet", "vgg16": "vgg16", "resnet": "resnet50"}  # as Table 2 has them
 IMAGE_SETS = ("oxford_pets", "stanford_dogs", "stanford_cars", "caltech101", "cassava", "birds2010")
 IMAGE_METHODS = {
     "BL": {"methods": "none"},
@@ -31,15 +26,19 @@ TABLE_2 = {
     "caltech101, vgg16": ((54.1, 0.3), (55.4, 0.7), (54.2, 0.5), (55.9, 0.3), (69.1, 0.1), (57.3, 0.1)),
     "caltech101, resnet": ((50.4, 0.8), (54.6, 0.8), (55.0, 0.4), (52.9, 0.2), (50.7, 0.1), (53.3, 0.3)),
 }
-LONG = "rounds:blocks={blocks},repeats=1,steps=100000,validation=0.1"
 PAPER_IMAGES = {
-    f"{data}, {name}": {"data": data, "model": model, "protocol": LONG.format(blocks=blocks)}
+    f"{data}, {told}": {**RUNS[f"layerwise.oxford_pets.{name}"], "data": data}
     for data in IMAGE_SETS
-    for name, (model, blocks) in NETS.items()
+    for told, name in NETWORKS.items()
 }
-IMAGE_BASE = {k: v for k, v in RUNS["layerwise.oxford_pets.scnn"].items() if k in ("optimizer", "batch_size")}
-SHORT = "rounds:blocks=4,repeats=1,steps=500"  # fits the training data in a round, as the paper does
-SMALL = {"model": "scnn:channels=8|16,hidden=64,init=he", "batch_size": 64, "protocol": SHORT}
+
+
+def _rounds(steps: int, restart: bool = True) -> str:
+    return f"rounds:blocks=4,repeats=1,steps={steps}" + ("" if restart else ",restart=false")
+
+
+FITTED = 500  # steps of a round that fits its data, as the paper's do; at a smaller rate it takes twice as many
+SMALL = {"model": "scnn:channels=8|16,hidden=64,init=he", "batch_size": 64, "protocol": _rounds(FITTED)}
 SMALL |= {"optimizer": "sgd:lr=0.01,momentum=0.9,weight_decay=1e-5"}
 SETS = {"cifar10": ("cifar10:size=16", 0.02), "fashion_mnist": ("fashion_mnist:size=14", 0.01)}
 SETS |= {"mnist": ("mnist:size=14", 0.005)}
@@ -52,15 +51,16 @@ CPU_IMAGES = {
         "augmented, dropout": {"augment": "flip+enlarge_crop", "model": f"{SMALL['model']},dropout=0.25"},
     }.items()
 }
-CPU_METHODS = {**IMAGE_METHODS, "BL": {"methods": "none", "protocol": f"{SHORT},restart=false"}}
+CPU_METHODS = {**IMAGE_METHODS, "BL": {"methods": "none", "protocol": _rounds(FITTED, restart=False)}}
+NARROW = "SCNN of a quarter of the channels and 64 hidden units"
 REDUCED = (
-    "SCNN of a quarter of the channels and 64 hidden units, 1000, 600 and 300 images of CIFAR-10, Fashion-MNIST and "
+    f"{NARROW}, 1000, 600 and 300 images of CIFAR-10, Fashion-MNIST and "
     "MNIST at half their height and width, 500 steps a round with batches of 64 at 0.01, no validation"
 )
 OTHERS = ("BL", "WELSR", "DSD", "WELS", "FC")
 METRICS = ("margin", "sharpness", "weight_size")
 CPU_STUDY = Study(cells({**SMALL, "metrics": METRICS}, CPU_IMAGES, CPU_METHODS), seeds=3, minutes=55, reduced=REDUCED)
-PAPER_STUDY = Study(cells({**IMAGE_BASE, "metrics": METRICS}, PAPER_IMAGES, IMAGE_METHODS), seeds=3)
+PAPER_STUDY = Study(cells({"metrics": METRICS}, PAPER_IMAGES, IMAGE_METHODS), seeds=3)
 table_2 = Entry(
     "layerwise-table-2",
     PAPER,
@@ -123,17 +123,16 @@ figure_3 = Entry(
             for steps in (100, 300, 900)
             for cell in cells(
                 {**SMALL, "data": "cifar10:size=16", "sample_fraction": 0.02},
-                {f"{steps} steps": {"protocol": f"rounds:blocks=4,repeats=1,steps={steps}"}},
+                {f"{steps} steps": {"protocol": _rounds(steps)}},
                 {
                     **IMAGE_METHODS,
-                    "BL": {"methods": "none", "protocol": f"rounds:blocks=4,repeats=1,steps={steps},restart=false"},
+                    "BL": {"methods": "none", "protocol": _rounds(steps, restart=False)},
                 },
             )
         ),
         seeds=5,
         minutes=22,
-        reduced="CIFAR-10 alone, 1,000 images of 16x16, SCNN of a quarter of the channels and 64 hidden units, batches "
-        "of 64 at 0.01, no validation",
+        reduced=f"CIFAR-10 alone, 1,000 images of 16x16, {NARROW}, batches of 64 at 0.01, no validation",
     ),
     rules=tuple(
         Larger(f"LW passes the baseline at {steps} steps a round", "LW", ("BL",), conditions=(f"{steps} steps",))
@@ -183,7 +182,6 @@ RATES = {
     for rate in ("0.003", "0.01")
     for decay in ("1e-5", "5e-4")
 }
-LONGER = SHORT.replace("500", "1000")  # the smaller rate is slower to fit
 figure_7 = Entry(
     "layerwise-fig-7",
     PAPER,
@@ -192,7 +190,7 @@ figure_7 = Entry(
     measures=(PERCENT,),
     paper_study=Study(
         cells(
-            {**IMAGE_BASE, "protocol": LONG.format(blocks=4), "model": "scnn:init=he"},
+            RUNS["layerwise.oxford_pets.scnn"],
             {
                 f"{data}, {told}": {"data": data, "optimizer": o}
                 for data in ("cifar10", "cifar100")
@@ -204,14 +202,14 @@ figure_7 = Entry(
     ),
     cpu_study=Study(
         cells(
-            {**SMALL, "data": "cifar10:size=16", "sample_fraction": 0.02, "protocol": LONGER},
+            {**SMALL, "data": "cifar10:size=16", "sample_fraction": 0.02, "protocol": _rounds(2 * FITTED)},
             {told: {"optimizer": o} for told, o in RATES.items()},
-            {"BL": {"methods": "none", "protocol": f"{LONGER},restart=false"}, "LW": "layerwise"},
+            {"BL": {"methods": "none", "protocol": _rounds(2 * FITTED, restart=False)}, "LW": "layerwise"},
         ),
         seeds=5,
         minutes=25,
-        reduced="CIFAR-10 alone, 1,000 images of 16x16, SCNN of a quarter of the channels and 64 hidden units, 1,000 "
-        "steps a round with batches of 64, no validation",
+        reduced=f"CIFAR-10 alone, 1,000 images of 16x16, {NARROW}, 1,000 steps a round with batches of 64, no "
+        "validation",
     ),
     rules=(Larger("LW is better than the baseline over settings", "LW", ("BL",)),),
     notes=(
@@ -232,7 +230,7 @@ ablation = Entry(
             {**SMALL, "sample_fraction": 0.02},
             {name: {"data": SETS[name][0]} for name in ("cifar10", "fashion_mnist")},
             {
-                "BL": {"methods": "none", "protocol": f"{SHORT},restart=false"},
+                "BL": {"methods": "none", "protocol": _rounds(FITTED, restart=False)},
                 "LW": "layerwise",
                 "without rescaling": "layerwise:rescale=false",
                 "without normalisation": "layerwise:normalise=false",
