@@ -164,9 +164,8 @@ AGAIN = (
     "file; the reduction was made longer for that reason, and not for its verdicts."
 )
 STALE = (
-    "Written after the run: right after the reset all networks are at chance, because BatchNorm's statistics are those "
-    "of the old weights; so the drop tells nothing here. With `recalibrate_` after it (one seed, tried by hand, 23.7% "
-    "before) FIRE keeps 18.1% and S&P 11.5%."
+    "Written after the run: right after the reset all networks are at chance whatever the number of iterations, so the "
+    "drop tells nothing here. We think it is BatchNorm, whose statistics are those of the old weights."
 )
 _ITERATED_STUDY = Study(
     cells({**NARROW, **_DFI, "protocol": WARM}, {"cifar10": {}}, _ITERATED), seeds=5, minutes=19, reduced=WARM_TOLD

@@ -75,7 +75,8 @@ counts = Entry(
         "decay shrinks a weight without gradient to 3%, not below the cutoff. Those rows are in the history of this "
         "file.",
         "Written after the run: only the strongest decay freezes anything here; the next, 0.001, shrinks a weight "
-        "without gradient to 4%.",
+        'without gradient to 4%. The second claim was worded "each step of decay freezes more" before, which says more '
+        "than its comparisons; these are unchanged.",
     ),
 )
 dynamics = Entry(
