@@ -76,6 +76,28 @@ def test_shallow_mobilenet_is_shorter():
     assert (len(whole.blocks), len(shallow.blocks)) == (13, 8)
 
 
+@pytest.mark.parametrize("name", ["vgg16", "mobilenet", "resnet50"])
+def test_layer_normalisation_takes_the_place_of_batch_norm(name):
+    batch, layer = (build(f"{SMALL[name]},norm={norm}", COLOUR) for norm in ("batch", "layer"))
+    kinds = [{type(module): path for path, module in model.named_modules()} for model in (batch, layer)]
+    assert (nn.BatchNorm2d in kinds[0], nn.GroupNorm in kinds[0]) == (True, False)
+    assert (nn.BatchNorm2d in kinds[1], nn.GroupNorm in kinds[1]) == (False, True)
+    assert dict(layer.named_parameters()).keys() == dict(batch.named_parameters()).keys()
+    graph = rk.trace(layer, torch.randn(2, *COLOUR.shape))
+    assert not graph.uncovered
+
+
+@pytest.mark.parametrize("name", ["vgg16", "mobilenet", "resnet50", "scnn"])
+def test_dropout_acts_before_the_head_while_training(name):
+    model = build(f"{SMALL[name]},dropout=0.5", COLOUR)
+    dropped = [module for module in model.modules() if isinstance(module, nn.Dropout)]
+    assert [module.p for module in dropped] == [0.5]
+    seen = []
+    dropped[0].register_forward_hook(lambda module, inputs, output: seen.append(output))
+    model.train()(torch.randn(2, *COLOUR.shape))
+    assert seen[0].shape[1] == list(model.modules())[-1].in_features
+
+
 def test_simba_sizes_of_the_paper():
     actor, critic = simba_actor(51, 19), simba_critic(51, 19)
     assert (len(actor.blocks), actor.embed.out_features, actor.head.out_features) == (1, 128, 38)

@@ -17,12 +17,12 @@ Fields = dict[str, Any]
 FIRE: Fields = {"optimizer": "adam:lr=1e-3", "batch_size": 256, "clip": 0.5, "warmup": 0.1}
 RESCALING: Fields = {"optimizer": "adam:lr=1e-3", "batch_size": 256}
 LAYERWISE: Fields = {"optimizer": "sgd:lr=0.003,momentum=0.9,weight_decay=1e-5", "batch_size": 256}
-# L, 3.1 and App. C: name, network, blocks. Its vgg16 and mobilenet have layer normalisation where ours have BatchNorm.
+# L, 3.1 and App. C: name, network, blocks.
 LAYERWISE_NETWORKS = (
     ("scnn", "scnn:init=he", 4),
-    ("mobilenet", "mobilenet:shallow=true,init=he", 7),
-    ("vgg16", "vgg16:batch_norm=true,init=he", 13),
-    ("resnet50", "resnet50:init=he", 16),
+    ("mobilenet", "mobilenet:shallow=true,norm=layer,init=he", 7),
+    ("vgg16", "vgg16:norm=layer,init=he", 13),
+    ("resnet50", "resnet50:norm=layer,init=he", 16),
 )
 FROZEN: Fields = {"optimizer": "sgd:lr=0.05,momentum=0.9,weight_decay=0.001"}
 

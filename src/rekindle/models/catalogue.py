@@ -14,6 +14,7 @@ from rekindle.models.initial import Init, drawn
 from rekindle.models.mlp import MLP
 from rekindle.models.mobilenet import BLOCKS, MobileNetV1
 from rekindle.models.nature_cnn import NatureCNN
+from rekindle.models.norms import Norm, NormOrNone, normed
 from rekindle.models.resnet import Bottleneck, ResNet, ResNet18
 from rekindle.models.scnn import SCNN
 from rekindle.models.simba import SimBa
@@ -67,17 +68,26 @@ def _vgg16(
     image_size: int,
     hidden: int = 4096,
     width: int = 1,
-    batch_norm: bool = False,
+    norm: NormOrNone = "none",
+    dropout: float = 0.0,
     init: Init = "torch",
 ) -> nn.Module:
-    return drawn(VGG16(classes, in_channels, image_size, hidden, width, batch_norm), init)
+    made = VGG16(classes, in_channels, image_size, hidden, width, norm != "none", dropout)
+    return drawn(normed(made, norm), init)
 
 
 def _resnet50(
-    classes: int, in_channels: int, width: int = 64, imagenet_stem: bool = True, init: Init = "torch"
+    classes: int,
+    in_channels: int,
+    width: int = 64,
+    imagenet_stem: bool = True,
+    norm: Norm = "batch",
+    dropout: float = 0.0,
+    init: Init = "torch",
 ) -> nn.Module:
     widths = [width * 2**i for i in range(4)]
-    return drawn(ResNet(Bottleneck, (3, 4, 6, 3), widths, width, classes, in_channels, imagenet_stem), init)
+    made = ResNet(Bottleneck, (3, 4, 6, 3), widths, width, classes, in_channels, imagenet_stem, dropout)
+    return drawn(normed(made, norm), init)
 
 
 def _mobilenet(
@@ -86,10 +96,13 @@ def _mobilenet(
     width: float = 1.0,
     stem_stride: int = 2,
     shallow: bool = False,
+    norm: Norm = "batch",
+    dropout: float = 0.0,
     init: Init = "torch",
 ) -> nn.Module:
     blocks: Sequence[tuple[int, int]] = [b for i, b in enumerate(BLOCKS) if not (shallow and 6 <= i < 11)]
-    return drawn(MobileNetV1(classes, in_channels, width, stem_stride=stem_stride, blocks=blocks), init)
+    made = MobileNetV1(classes, in_channels, width, stem_stride=stem_stride, blocks=blocks, dropout=dropout)
+    return drawn(normed(made, norm), init)
 
 
 def _vit(
@@ -129,7 +142,7 @@ def build(spec: str, data: Shaped) -> nn.Module:
     """Build a network for data; its weights are drawn from torch's global generator.
 
     Args:
-        spec: Name and settings: "mlp:hidden=100|100", "cnn", "vgg16:width=8,batch_norm=true".
+        spec: Name and settings: "mlp:hidden=100|100", "cnn", "vgg16:width=8,norm=batch".
         data: Anything with `shape` and `classes`, such as what `rekindle.data.load` returns.
 
     Raises:

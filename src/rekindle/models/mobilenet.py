@@ -33,6 +33,7 @@ class MobileNetV1(nn.Module):
         stem_channels: Channels of the first convolution, before `width`.
         stem_stride: Stride of the first convolution; 1 suits small images.
         blocks: Channels, before `width`, and stride of each separable block.
+        dropout: Dropout probability before the head while training.
 
     Example:
         >>> import torch
@@ -48,6 +49,7 @@ class MobileNetV1(nn.Module):
         stem_channels: int = 32,
         stem_stride: int = 2,
         blocks: Sequence[tuple[int, int]] = BLOCKS,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         channels = max(1, int(stem_channels * width))
@@ -58,9 +60,10 @@ class MobileNetV1(nn.Module):
             out_channels = max(1, int(wanted * width))
             self.blocks.append(SeparableBlock(channels, out_channels, stride))
             channels = out_channels
+        self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(channels, classes)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map images to logits."""
         x = self.blocks(self.bn(self.conv(x)).relu())
-        return self.head(x.mean((2, 3)))
+        return self.head(self.dropout(x.mean((2, 3))))

@@ -67,6 +67,7 @@ class ResNet(nn.Module):
         classes: Number of outputs.
         in_channels: Channels of the image.
         imagenet_stem: 7x7 stride 2 and max-pooling, instead of 3x3 stride 1 for small images.
+        dropout: Dropout probability before the head while training.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class ResNet(nn.Module):
         classes: int = 10,
         in_channels: int = 3,
         imagenet_stem: bool = False,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         kernel, stride = (7, 2) if imagenet_stem else (3, 1)
@@ -93,6 +95,7 @@ class ResNet(nn.Module):
                 channels = width * block.expansion
             self.stages.append(nn.Sequential(*blocks))
         self.average = nn.AdaptiveAvgPool2d(1)
+        self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(channels, classes)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -100,7 +103,7 @@ class ResNet(nn.Module):
         x = self.pool(self.bn(self.conv(x)).relu())
         for stage in self.stages:
             x = stage(x)
-        return self.head(self.average(x).flatten(1))
+        return self.head(self.dropout(self.average(x).flatten(1)))
 
 
 def ResNet18(classes: int = 10, in_channels: int = 3, width: int = 64) -> ResNet:

@@ -9,7 +9,7 @@ VGG16_STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 51
 
 
 class VGG(nn.Module):
-    """Convolution stages, each ended by 2x2 max-pooling, flattened into fully connected layers without dropout.
+    """Convolution stages, each ended by 2x2 max-pooling, flattened into fully connected layers.
 
     Args:
         stages: Channels of the convolutions, stage by stage.
@@ -18,6 +18,7 @@ class VGG(nn.Module):
         in_channels: Channels of the image.
         image_size: Height and width of the image.
         batch_norm: Normalise after each convolution.
+        dropout: Dropout probability before the last layer while training; 0 leaves the module out.
     """
 
     def __init__(
@@ -28,6 +29,7 @@ class VGG(nn.Module):
         in_channels: int = 3,
         image_size: int = 32,
         batch_norm: bool = False,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         features: list[nn.Module] = []
@@ -42,6 +44,7 @@ class VGG(nn.Module):
         classifier: list[nn.Module] = []
         for i, o in pairwise([in_channels * side**2, *hidden]):
             classifier += [nn.Linear(i, o), nn.ReLU()]
+        classifier += [nn.Dropout(dropout)] if dropout else []
         self.features = nn.Sequential(*features)
         self.classifier = nn.Sequential(*classifier, nn.Linear(hidden[-1], classes))
 
@@ -57,6 +60,7 @@ def VGG16(
     hidden: int = 4096,
     width: int = 1,
     batch_norm: bool = False,
+    dropout: float = 0.0,
 ) -> VGG:
     """VGG-16 as the papers use it on Tiny ImageNet: 4096 hidden units, no dropout, no BatchNorm.
 
@@ -67,6 +71,7 @@ def VGG16(
         hidden: Units of the two fully connected hidden layers.
         width: Divides every channel and hidden size, for a network of the same shape that fits a laptop.
         batch_norm: Normalise after each convolution.
+        dropout: Dropout probability before the last layer while training.
     """
     stages = [[channels // width for channels in stage] for stage in VGG16_STAGES]
-    return VGG(stages, [hidden // width] * 2, classes, in_channels, image_size, batch_norm)
+    return VGG(stages, [hidden // width] * 2, classes, in_channels, image_size, batch_norm, dropout)

@@ -1,0 +1,24 @@
+"""What normalises a network: its own BatchNorm, or layer normalisation in its place."""
+
+from typing import Literal, TypeVar
+
+from torch import nn
+
+Norm = Literal["batch", "layer"]
+NormOrNone = Literal["none", "batch", "layer"]
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def normed(model: Model, norm: NormOrNone) -> Model:
+    """Put layer normalisation where a new model has BatchNorm, if that is asked for; return the model.
+
+    It is over channels and places at once: GroupNorm with one group.
+
+    Example:
+        >>> normed(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)), "layer")[1]
+        GroupNorm(1, 8, eps=1e-05, affine=True)
+    """
+    found = {path: module.num_features for path, module in model.named_modules() if isinstance(module, nn.BatchNorm2d)}
+    for path, channels in found.items() if norm == "layer" else ():
+        model.set_submodule(path, nn.GroupNorm(1, channels))
+    return model
