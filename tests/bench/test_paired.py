@@ -50,26 +50,6 @@ def test_compare_all_by_hand():
     assert found["fresh", "none"].wins == 3 and found["fresh", "none"].p == 1
 
 
-# L Table 2, vgg16: 6 data sets, plain, augmented, and with dropout too.
-VGG = {
-    "B": "16.2 11.4 6.5 54.1 58.4 3.8 22.0 16.0 11.7 55.9 70.3 5.5 25.3 17.7 14.3 59.6 70.1 6.5",
-    "R": "16.7 11.8 5.5 55.4 59.5 4.3 20.0 16.9 10.7 55.8 70.0 6.5 26.7 19.7 18.9 61.7 71.4 8.1",
-    "D": "16.9 10.7 7.7 54.2 58.4 4.1 20.9 15.5 11.2 57.1 70.0 5.6 26.6 19.5 12.6 60.8 73.7 8.5",
-    "W": "16.4 10.3 7.0 55.9 62.1 3.4 20.7 16.7 11.4 56.3 71.2 5.8 26.4 18.9 16.6 61.0 71.0 8.1",
-    "F": "29.7 24.2 20.9 69.1 58.5 8.5 39.1 37.3 43.6 67.1 71.5 13.2 43.4 34.9 45.2 68.1 71.1 18.6",
-    "L": "25.6 19.1 9.9 57.3 59.3 5.1 29.8 31.2 22.4 59.1 68.3 9.8 34.4 35.9 34.2 62.7 71.9 12.6",
-}
-
-
-def test_table_3_of_layerwise_reinitialization():
-    """L Table 3, vgg16: the same pairs are significant; which of them stay so there depends on its family of tests."""
-    numbers = {method: list(map(float, text.split())) for method, text in VGG.items()}
-    found = compare_all(collect(rows_of(numbers)), intervals=False)
-    significant = {(c.worse, c.better) for c in found if c.p < 0.05}
-    assert significant == {tuple(pair) for pair in ("BW", "BF", "BL", "RF", "RL", "DF", "DL", "WF", "WL", "LF")}
-    assert {("B", "F"), ("B", "L"), ("W", "F")} <= {(c.worse, c.better) for c in found if c.p_holm < 0.05}
-
-
 def test_a_baseline_makes_a_smaller_family():
     found = compare_all(collect(rows_of(FIVE)), baseline="none")
     assert [(c.better, c.worse) for c in found] == [("fire", "none"), ("fresh", "none")]

@@ -28,6 +28,12 @@ RUNNABLE = [
 PICTURES = ("A figure", "A picture", "appendix alone", "curves", "without published numbers", "no numbers", "fractions")
 
 
+def shape_of(data):
+    name, settings = split(data)
+    shape = SHAPES[name]
+    return (shape[0], int(settings["size"]), int(settings["size"])) if "size" in settings else shape
+
+
 def test_names_are_unique():
     assert len(ENTRIES) == sum(len(paper.ENTRIES) for paper in PAPERS)
     assert all(name == e.name and name == name.lower() and " " not in name for name, e in ENTRIES.items())
@@ -42,7 +48,7 @@ def test_specs_expand_and_networks_fit(name, preset):
     assert len(keys) == len({(cell.condition, cell.method) for cell, _ in placed})
     for data, model in {(run.data, run.model) for _, runs in placed for run in runs}:
         with torch.device("meta"):
-            build(model, SimpleNamespace(shape=SHAPES[split(data)[0]], classes=10))
+            build(model, SimpleNamespace(shape=shape_of(data), classes=10))
 
 
 @pytest.mark.parametrize("name", ENTRIES)
@@ -71,7 +77,7 @@ def test_rules_name_what_is_measured(name):
         methods, conditions = ({getattr(c, what) for c in study.cells} for what in ("method", "condition"))
         for rule in (rule for rule in found.rules if not isinstance(rule, Numbers)):
             assert {rule.method, *getattr(rule, "than", ())} <= methods
-            assert set(rule.conditions or ()) <= conditions
+            assert rule.conditions is None or set(rule.conditions) & conditions
 
 
 def test_published_numbers_stand_in_the_catalogue_as_printed():

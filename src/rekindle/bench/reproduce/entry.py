@@ -116,6 +116,7 @@ class Entry:
         measures: What is read of each run; published numbers are in the unit of the first.
         notes: What the paper leaves open, what our copy of it lacks, what we think of differences.
         waits_for: What is missing to run it at all.
+        more: What else its page has, in Markdown, made from the observations: a matrix, a tree.
     """
 
     name: str
@@ -129,6 +130,7 @@ class Entry:
     measures: tuple[Measure, ...] = (Measure(),)
     notes: tuple[str, ...] = ()
     waits_for: str = ""
+    more: Callable[[Sequence[Row]], str] | None = None
 
     def study(self, preset: Preset) -> Study | None:
         """Return the study of a preset; what is small enough as published has one only."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -109,19 +109,27 @@ def make(
         observations = observe(study.runs(seeds, device), entry.measures, store)
     findings = judge(entry, observations, study.is_as_published)
     head = {"entry": entry.name, "preset": preset}
-    text = page(entry, preset, study, findings)
+    text = page(entry, preset, study, findings, observations)
     files = _write(out, f"{entry.name}.{preset}", head, findings, observations, text)
     return Made(findings, observations, text, files, summary)
 
 
 def judge(entry: Entry, observations: Sequence[Row], comparable: bool = True) -> list[Row]:
-    """Return the findings of all rules of an entry; numbers of a reduced study get no verdict."""
+    """Return the findings of all rules of an entry.
+
+    Numbers of a reduced study get no verdict; published ones of settings that it does not have are left out.
+    """
     found = [finding for rule in entry.rules for finding in rule.judge(observations, entry.published)]
-    return [row | {"verdict": REDUCED} if _is_out_of_scale(row, comparable) else row for row in found]
+    run = {(one["condition"], one["method"]) for one in observations}
+    return found if comparable else [_reduced(row) for row in found if _is_run(row, run)]
 
 
-def _is_out_of_scale(row: Row, comparable: bool) -> bool:
-    return not comparable and row["kind"] == "number" and row["verdict"] != ""
+def _is_run(row: Row, run: Collection[tuple[str, str]]) -> bool:
+    return row["kind"] != "number" or (row["condition"], row["method"]) in run
+
+
+def _reduced(row: Row) -> Row:
+    return row | {"verdict": REDUCED} if row["kind"] == "number" and row["verdict"] != "" else row
 
 
 def _write(

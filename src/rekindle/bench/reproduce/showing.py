@@ -9,7 +9,7 @@ from typing import Any
 from rekindle.bench.reproduce.entry import Entry, Preset, Row, Study
 
 
-def page(entry: Entry, preset: Preset, study: Study, findings: Sequence[Row]) -> str:
+def page(entry: Entry, preset: Preset, study: Study, findings: Sequence[Row], observations: Sequence[Row] = ()) -> str:
     """Return the page of a made entry."""
     numbers = [row for row in findings if row["kind"] == "number"]
     claims = [row for row in findings if row["kind"] != "number"]
@@ -20,6 +20,7 @@ def page(entry: Entry, preset: Preset, study: Study, findings: Sequence[Row]) ->
     ]
     parts += [number_table(numbers)] if numbers else []
     parts += [claim_table(claims)] if claims else []
+    parts += [entry.more(observations)] if entry.more is not None and observations else []
     parts += ["\n".join(f"- {note}" for note in entry.notes)] if entry.notes else []
     return "\n\n".join(parts) + "\n"
 
