@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 from rekindle.bench.presets import BEST, FROZEN, RUNS
-from rekindle.bench.reproduce.entry import Cell, Entry, Fields, Measure, Study, cells
+from rekindle.bench.reproduce.entry import Cell, Entry, Fields, Measure, Row, Study, cells
 from rekindle.bench.reproduce.frozen import DECAYS, NO_NUMBERS, PAPER, PERCENT
-from rekindle.bench.reproduce.rules import Larger, Numbers
+from rekindle.bench.reproduce.rules import Larger, Numbers, pick
 
 _BLUR = "task_change:change=blur,epochs={e},patience={p},decay=0.95"
 _DECAY_CHANGES = {
@@ -75,6 +76,29 @@ figure_5 = Entry(
     ),
     notes=(NO_NUMBERS,),
 )
+
+
+def fronts(observations: Sequence[Row]) -> str:
+    """Return who is on the fronts of Fig. 6: no other has both a lower mean loss and more of the invariance."""
+    told = {"double frozen": "double frozen filters", "Fisher": "Fisher score"}
+    methods = dict.fromkeys(str(one["method"]) for one in observations)
+    lines = []
+    for measure, words in told.items():
+        points = {}
+        for method in methods:
+            numbers = [pick(observations, method, name) for name in ("loss", measure)]
+            if all(numbers):
+                loss, invariance = (fmean(by.values()) for by in numbers)
+                points[method] = (-loss, invariance)
+        front = [name for name, point in points.items() if not any(_is_better(p, point) for p in points.values())]
+        lines.append(f"On the front of test loss (low) and {words} (high), of {len(points)}: {', '.join(front)}.")
+    return "\n\n".join(lines)
+
+
+def _is_better(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return one != other and all(a >= b for a, b in zip(one, other, strict=True))
+
+
 pareto = Entry(
     "frozen-fig-6",
     PAPER,
@@ -89,6 +113,7 @@ pareto = Entry(
     cpu_study=_CHANGE_STUDIES[1],
     rules=(Numbers("loss"), Numbers("double frozen"), Numbers("Fisher")),
     notes=(NO_NUMBERS, "A picture: the numbers to draw it, no verdict. It has the runs of `frozen-fig-5`."),
+    more=fronts,
 )
 ROWS = tuple(
     name.removeprefix("frozen.") for name in RUNS if name.startswith("frozen.") and not name.endswith("treated")
