@@ -25,6 +25,7 @@ SHAPES = {
 RUNNABLE = [
     (name, preset) for name, e in ENTRIES.items() for preset in ("paper", "cpu") if e.study(preset) and not e.waits_for
 ]
+FRACTIONS = {2: "half", 4: "quarter", 6: "sixth ", 8: "eighth", 16: "sixteenth"}
 PICTURES = ("A figure", "A picture", "appendix alone", "curves", "without published numbers", "no numbers", "fractions")
 
 
@@ -49,6 +50,23 @@ def test_specs_expand_and_networks_fit(name, preset):
     for data, model in {(run.data, run.model) for _, runs in placed for run in runs}:
         with torch.device("meta"):
             build(model, SimpleNamespace(shape=shape_of(data), classes=10))
+
+
+def width_of(model, data):
+    """Return the channels of a network's first convolution."""
+    with torch.device("meta"):
+        built = build(model, SimpleNamespace(shape=shape_of(data), classes=10))
+    return next((m.out_channels for m in built.modules() if isinstance(m, torch.nn.Conv2d)), None)
+
+
+@pytest.mark.parametrize("name", [name for name, e in ENTRIES.items() if e.study("cpu") and not e.waits_for])
+def test_narrower_networks_are_told_as_what_they_are(name):
+    study = entry(name).study("cpu")
+    for data, model in {(run.data, run.model) for _, runs in study.runs(seeds=1) for run in runs}:
+        whole = f"{split(data)[0]}:size=64"
+        narrow, wide = width_of(model, whole), width_of(split(model)[0], whole)
+        if narrow != wide:
+            assert FRACTIONS[wide // narrow] in study.reduced, model
 
 
 @pytest.mark.parametrize("name", ENTRIES)

@@ -25,10 +25,6 @@ _LONG: Fields = {"protocol": "generalization:epochs=200", "schedule": "decay:by=
 _SMALL: Fields = {"data": "cifar10:size=16", "sample_fraction": 0.1, "batch_size": 32, "schedule": "decay:by=0.9"}
 
 
-def _told(epochs: int, decay: float, images: str = "5,000 images of 16x16") -> str:
-    return f"{images}, a sixteenth of the width, batches of 32, {epochs} epochs, decay {decay} an epoch"
-
-
 counts = Entry(
     "frozen-fig-3",
     PAPER,
@@ -139,7 +135,7 @@ dynamics_network = Entry(
         ),
         seeds=5,
         minutes=6,
-        reduced=_told(10, 0.9, "5,000 images"),
+        reduced="5,000 images, a sixteenth of the width, batches of 32, 10 epochs, decay 0.9 an epoch",
     ),
     rules=(
         Numbers("double frozen"),
@@ -192,12 +188,12 @@ table_1 = Entry(
     ),
     cpu_study=Study(
         _sparse(
-            {**_SMALL, **_SHIFTED, "model": "all_cnn:width=16", "metrics": ("frozen",)}
+            {**_SMALL, **_SHIFTED, "model": "all_cnn:width=6", "batch_size": 16, "metrics": ("frozen",)}
             | {"protocol": _FROM_START.format(epochs=15), "evaluate_each": 15}
         ),
         seeds=5,
-        minutes=25,
-        reduced=_told(15, 0.97),
+        minutes=30,
+        reduced="5,000 images of 16x16, a sixth of the width, batches of 16, 15 epochs",
     ),
     rules=(
         Numbers(),
@@ -208,6 +204,10 @@ table_1 = Entry(
         NO_NUMBERS,
         "6.5 names two lists of levels for doubly sparse weights (0.5, 0.8, 0.92, 0.98 and 0.75, 0.9, 0.96, 0.99); the "
         "first is used. The flip of the paper has probability one half, as here.",
+        "Run before with a sixteenth of the width (6 and 12 channels) in batches of 32: doubly sparse networks were at "
+        "chance from 0.8 on, so that mutually frozen ones were better by 8.5 points, 17 of 20. A mask that also takes "
+        "gains of BatchNorm leaves so narrow a network layers without any channel. Those rows are in the history of "
+        "this file.",
     ),
 )
 
