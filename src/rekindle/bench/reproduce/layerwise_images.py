@@ -303,7 +303,8 @@ ablation = Entry(
     notes=(
         "The paper gives fractions of data sets (87.5, 62.5, 37.5%), not accuracies.",
         "Written after the run: LW is better without its normalisation, on both sets. We think that is because SCNN "
-        "normalises after each convolution itself; the paper shows its use on networks without such layers.",
+        "normalises after each convolution itself. The paper's example of what fails without rescaling is a network "
+        "without such layers; of normalisation our copy has none.",
     ),
 )
 
