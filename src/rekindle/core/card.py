@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from rekindle.core.settings import type_of
 
@@ -71,6 +71,21 @@ class Card:
             f"## Source\n\n{self.source}",
         ]
         return "\n\n".join(parts) + "\n"
+
+
+@runtime_checkable
+class Method(Protocol):
+    """What methods of every kind have: frozen settings with these.
+
+    Attributes:
+        key: Its one spelling.
+        card: What a user must know.
+        identity: Settings with which it changes nothing; used by the contract tests.
+    """
+
+    key: ClassVar[str]
+    card: ClassVar[Card]
+    identity: ClassVar[dict[str, Any]]
 
 
 def settings_table(settings: type[Any]) -> str:

@@ -9,9 +9,9 @@ import importlib
 import pkgutil
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
-from rekindle.core.card import Card
+from rekindle.core.card import Card, Method
 from rekindle.core.edit import Edits
 from rekindle.core.errors import SettingsError
 
@@ -19,18 +19,8 @@ ROOMS = ("interventions", "steps", "recyclers")
 
 
 @runtime_checkable
-class Intervention(Protocol):
-    """A one-shot method: frozen settings that can plan edits.
-
-    Attributes:
-        key: Its one spelling.
-        card: What a user must know.
-        identity: Settings with which it changes nothing; used by the contract tests.
-    """
-
-    key: ClassVar[str]
-    card: ClassVar[Card]
-    identity: ClassVar[dict[str, Any]]
+class Intervention(Method, Protocol):
+    """A one-shot method: frozen settings that can plan edits."""
 
     def plan(self, graph: Any, evidence: Any, seed: int) -> Edits:
         """Return the edits for a graph; nothing is written."""

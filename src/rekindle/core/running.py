@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from rekindle.core.apply import tensors_of
-from rekindle.core.card import Card
+from rekindle.core.card import Method
 from rekindle.core.edit import Edits
 from rekindle.core.errors import KeeperError
 from rekindle.core.update import Update
@@ -111,18 +111,8 @@ class Running:
 
 
 @runtime_checkable
-class Stepping(Protocol):
-    """A per-step method or a recycler: frozen settings that can be started.
-
-    Attributes:
-        key: Its one spelling.
-        card: What a user must know.
-        identity: Settings with which it changes nothing; used by the contract tests.
-    """
-
-    key: ClassVar[str]
-    card: ClassVar[Card]
-    identity: ClassVar[dict[str, Any]]
+class Stepping(Method, Protocol):
+    """A per-step method or a recycler: frozen settings that can be started."""
 
     def start(self, site: Site) -> Running:
         """Return the method at work on a model."""
