@@ -209,7 +209,7 @@ table_1 = Entry(
         "gains of BatchNorm leaves so narrow a network layers without any channel. Those rows are in the history of "
         "this file.",
         "That mutually frozen weights are the worst is our reading: the appendix says that the kinds differ, and that "
-        "mono-sparse networks can adapt again. Written after the run: the latter is seen, they learn as well as a dense "
+        "mono-sparse networks can adapt again. Written after the run: the latter is seen, they learn like a dense "
         "network at every level. Doubly sparse ones are worse than mutually frozen ones from 0.8 on, and at chance "
         "from 0.92 on: a mask over gains and weights leaves few channels, each with few of its weights, where pairs "
         "leave 60 to 20% of the channels whole.",
