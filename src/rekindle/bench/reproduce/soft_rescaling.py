@@ -37,8 +37,8 @@ TABLE_5 = {
     "SWR": [(0.9796, 0.0009), (0.6925, 0.0078), (0.3599, 0.0054), (0.4240, 0.0015), (0.5221, 0.0123)],
     "SWR + re-init": [(0.9829, 0.0002), (0.7269, 0.0027), (0.4133, 0.0058), (0.4451, 0.0028), (0.5165, 0.0070)],
 }
-# Column -> fields of the reduction, epochs, minutes for Table 1 and what was reduced; MNIST is run as published. Batches
-# of 256 leave the methods, which act in steps, too few.
+# Column -> fields of the reduction, epochs, minutes for Table 1 and what was reduced; MNIST is run as published.
+# Batches of 256 leave the methods, which act in steps, too few.
 TENTH = {"sample_fraction": 0.1, "batch_size": 64}
 REDUCTIONS: dict[str, tuple[Fields, int, float, str]] = {
     "cifar10": (
@@ -61,8 +61,8 @@ REDUCTIONS: dict[str, tuple[Fields, int, float, str]] = {
 AFTERWARDS = {
     ("Table 1", "cifar10"): (
         "Run before with 5,000 images of 32x32 and 60 epochs, which are 4,740 steps where the published runs have "
-        "39,200: nothing was decided, and L2 was 0.9 points better than SWR in 5 of 5. Smaller images give 15,700 steps "
-        "in the same time. Those rows are in the history of this file.",
+        "39,200: nothing was decided, and L2 was 0.9 points better than SWR in 5 of 5. Smaller images give 15,700 "
+        "steps in the same time. Those rows are in the history of this file.",
     ),
     ("Table 1", "mnist"): (
         "Written after the run: all four means lie 0.2 to 0.3 points above the published ones; plain training is the "
