@@ -15,8 +15,9 @@ def normed(model: Model, norm: NormOrNone) -> Model:
     It is over channels and places at once: GroupNorm with one group.
 
     Example:
-        >>> normed(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)), "layer")[1]
-        GroupNorm(1, 8, eps=1e-05, affine=True)
+        >>> layer = normed(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)), "layer")[1]
+        >>> type(layer).__name__, layer.num_groups, layer.num_channels
+        ('GroupNorm', 1, 8)
     """
     found = {path: module.num_features for path, module in model.named_modules() if isinstance(module, nn.BatchNorm2d)}
     for path, channels in found.items() if norm == "layer" else ():
