@@ -1,6 +1,7 @@
 import pytest
 
 from rekindle.bench.paired import Results, collect, compare_all, last_rows
+from rekindle.bench.reproduce.layerwise_settings import table_2
 from rekindle.bench.statistics import StatisticsError
 from rekindle.bench.tables import cells, results_table, significance_table
 
@@ -48,6 +49,22 @@ def test_compare_all_by_hand():
     assert fire.difference == pytest.approx(0.1) and fire.interval == pytest.approx((0.1, 0.1))
     assert fire.p_holm == pytest.approx(6 / 32), "the smallest of three"
     assert found["fresh", "none"].wins == 3 and found["fresh", "none"].p == 1
+
+
+def test_table_3_of_layerwise_reinitialization():
+    """L Table 3, vgg16: the same pairs are significant; which of them stay so there depends on its family of tests."""
+    numbers: dict[str, list[float]] = {}
+    for (place, method), number in table_2().items():
+        if ", vgg16, " in place:
+            numbers.setdefault(method, []).append(number.mean)
+    found = compare_all(collect(rows_of(numbers)), intervals=False)
+    significant = {(c.worse, c.better) for c in found if c.p < 0.05}
+    assert significant == {
+        *(("BL", better) for better in ("WELS", "FC", "LW")),
+        *((worse, better) for worse in ("WELSR", "DSD", "WELS") for better in ("FC", "LW")),
+        ("LW", "FC"),
+    }
+    assert {("BL", "FC"), ("BL", "LW"), ("WELS", "FC")} <= {(c.worse, c.better) for c in found if c.p_holm < 0.05}
 
 
 def test_a_baseline_makes_a_smaller_family():

@@ -52,6 +52,10 @@ def test_specs_expand_and_networks_fit(name, preset):
             build(model, SimpleNamespace(shape=shape_of(data), classes=10))
 
 
+def published_conditions(found):
+    return {cell.condition for cell in found.paper_study.cells} if found.paper_study else set()
+
+
 def width_of(model, data):
     """Return the channels of a network's first convolution."""
     with torch.device("meta"):
@@ -96,6 +100,7 @@ def test_rules_name_what_is_measured(name):
         for rule in (rule for rule in found.rules if not isinstance(rule, Numbers)):
             assert {rule.method, *getattr(rule, "than", ())} <= methods
             assert rule.conditions is None or set(rule.conditions) & conditions
+            assert set(rule.conditions or ()) <= conditions | published_conditions(found)
 
 
 def test_published_numbers_stand_in_the_catalogue_as_printed():

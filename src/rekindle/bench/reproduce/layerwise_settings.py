@@ -80,14 +80,13 @@ def by_setting(observations: Observations, network: str | None = None) -> Result
 
 def stars(observations: Observations) -> str:
     """Return Table 3 as Markdown: a matrix for each network of which there are enough settings, and one for all."""
-    networks = [name for name in NETWORKS if len(by_setting(observations, name).values) >= FEWEST]
-    found = [_compared(by_setting(observations, name)) for name in networks]
-    corrected = iter(holm([one.p for made in found for one in made]))
-    joint = [[replace(one, p_holm=next(corrected)) for one in made] for made in found]
+    of_each = {name: by_setting(observations, name) for name in NETWORKS}
+    enough = {name: results for name, results in of_each.items() if len(results.values) >= FEWEST}
+    found = {name: _compared(results) for name, results in enough.items()}
+    corrected = iter(holm([one.p for made in found.values() for one in made]))
+    joint = {name: [replace(one, p_holm=next(corrected)) for one in made] for name, made in found.items()}
     whole = by_setting(observations)
-    parts = [
-        (name, len(by_setting(observations, name).values), made) for name, made in zip(networks, joint, strict=True)
-    ]
+    parts = [(name, len(enough[name].values), made) for name, made in joint.items()]
     parts.append(("All networks", len(whole.values), _compared(whole)))
     told = (
         "\\*: the column's method is better than the row's by the exact binomial test over settings (two-sided, 5%); "
@@ -117,8 +116,8 @@ def _titled(name: str, settings: int, made: Sequence[Comparison]) -> str:
 
 
 def of_network(network: str) -> tuple[str, ...]:
-    """Return the names of a network's settings, of the paper and of the reduced studies."""
-    return tuple(condition(data, network, kind) for kind in KINDS for data in SIZES)
+    """Return the names of a network's settings in Table 2."""
+    return tuple(condition(data, network, kind) for kind in KINDS for data in IMAGE_SETS)
 
 
 as_printed = Entry(
