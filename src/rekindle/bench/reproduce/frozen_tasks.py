@@ -9,27 +9,24 @@ from rekindle.bench.presets import BEST, FROZEN, RUNS
 from rekindle.bench.reproduce.entry import Cell, Entry, Fields, Measure, Row, Study, cells
 from rekindle.bench.reproduce.frozen import DECAYS, NO_NUMBERS, PAPER, PERCENT
 from rekindle.bench.reproduce.rules import Larger, Numbers, pick
+from rekindle.core.spec import change, split
 
-_BLUR = "task_change:change=blur,epochs={e},patience={p},decay=0.95"
-_DECAY_CHANGES = {
-    **{f"WD {wd}": f"weight_decay={wd}" for wd in DECAYS},
-    "WD 0.0001 to 0.001": "weight_decay=0.0001,second_weight_decay=0.001",
+# From blurred to sharp: by name, settings of the protocol.
+_PLAIN = {"learning_rate": 0.05, "weight_decay": 0.001}
+_SLOW = {**_PLAIN, "learning_rate": 0.0005, "decay": 0.99}
+_CHANGES: Mapping[str, Fields] = {
+    **{f"WD {wd}": {**_PLAIN, "weight_decay": wd} for wd in DECAYS},
+    "WD 0.0001 to 0.001": {**_PLAIN, "weight_decay": 0.0001, "second_weight_decay": 0.001},
+    "lr 0.05": _PLAIN,
+    "lr 0.005": {**_PLAIN, "learning_rate": 0.005},
+    "lr 0.0005": _SLOW,
+    "lr 0.0005 to 0.05": {**_SLOW, "second_learning_rate": 0.05, "second_decay": 0.95},
 }
-_RATE_CHANGES = {
-    "lr 0.05": "learning_rate=0.05",
-    "lr 0.005": "learning_rate=0.005",
-    "lr 0.0005": "learning_rate=0.0005,decay=0.99",
-    "lr 0.0005 to 0.05": "learning_rate=0.0005,decay=0.99,second_learning_rate=0.05,second_decay=0.95",
-}
 
 
-def _changes(epochs: int, patience: int) -> dict[str, dict[str, str]]:
-    start = _BLUR.format(e=epochs, p=patience)
-    made = {name: {"protocol": f"{start},learning_rate=0.05,{rest}"} for name, rest in _DECAY_CHANGES.items()}
-    for name, rest in _RATE_CHANGES.items():
-        plain = start.replace(",decay=0.95", "") if "decay" in rest else start
-        made[name] = {"protocol": f"{plain},weight_decay=0.001,{rest}"}
-    return {name: {"methods": "none", **fields} for name, fields in made.items()}
+def _changes(epochs: int, patience: int) -> dict[str, Fields]:
+    start = f"task_change:change=blur,epochs={epochs},patience={patience},decay=0.95"
+    return {name: {"methods": "none", "protocol": change(start, **own)} for name, own in _CHANGES.items()}
 
 
 _PARETO = {"metrics": ("frozen", "fisher_score")}
@@ -148,13 +145,11 @@ def _rows(small: bool) -> tuple[Cell, ...]:
 
 
 def _shortened(cell: Cell) -> Cell:
-    protocol = str(cell.fields["protocol"]).replace("epochs=200", "epochs=12")
-    protocol += ",second_sample=0.04" if "to=" in protocol else ""  # the run's fraction is of the first data alone
-    fields = {
-        **cell.fields,
-        "protocol": protocol.replace("patience=40", "patience=12").replace("patience=60", "patience=12"),
-    }
-    return Cell(cell.condition, cell.method, fields)
+    """Return it with few epochs a task, and a part of the second data too: the run's is of the first alone."""
+    protocol = change(str(cell.fields["protocol"]), epochs=12, patience=12)
+    if "to" in split(protocol)[1]:
+        protocol = change(protocol, second_sample=0.04)
+    return Cell(cell.condition, cell.method, {**cell.fields, "protocol": protocol})
 
 
 table_2 = Entry(

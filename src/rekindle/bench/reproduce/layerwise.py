@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rekindle.bench.reproduce.entry import Cell, Entry, Fields, Measure, Study, cells, published
 from rekindle.bench.reproduce.rules import Larger, Numbers
+from rekindle.core.spec import change
 
 PAPER = "L"
 PERCENT = Measure(scale=100)
@@ -38,7 +39,7 @@ table_1 = Entry(
             {**SYNTHETIC, "protocol": ROUNDS},
             BY_SIGNAL,
             {
-                "BL": {"methods": "none", "protocol": f"{ROUNDS},restart=false"},
+                "BL": {"methods": "none", "protocol": change(ROUNDS, restart="false")},
                 **MASKED,
                 "FC": "head_reset:layers=2",
                 "LW": LW,
@@ -72,14 +73,15 @@ def _open() -> dict[str, dict[str, str]]:
         made[f"LW, {init}"] = {"methods": LW, "model": f"mlp_synthetic:init={init}"}
     for part in ("0.1", "0.3", "0.4"):
         made |= {f"{name}, {part}": {"methods": f"{name.lower()}:fraction={part}"} for name in MASKED}
-    made |= {f"{name}, weights only": {"methods": f"{spec},which=weights"} for name, spec in MASKED.items()}
-    made |= {f"{name}, from the start": {"methods": f"{spec},fresh=reference"} for name, spec in MASKED.items()}
+    made |= {f"{name}, weights only": {"methods": change(spec, which="weights")} for name, spec in MASKED.items()}
+    made |= {f"{name}, from the start": {"methods": change(spec, fresh="reference")} for name, spec in MASKED.items()}
     made |= {
-        f"{name}, boundary first": {"methods": s, "protocol": f"{ROUNDS},begin=boundary"} for name, s in MASKED.items()
+        f"{name}, boundary first": {"methods": s, "protocol": change(ROUNDS, begin="boundary")}
+        for name, s in MASKED.items()
     }
     made["DSD, global"] = {"methods": "dsd:scope=global"}
     made["FC, head only"] = {"methods": "head_reset:layers=1"}
-    made["LW, boundary first"] = {"methods": LW, "protocol": f"{ROUNDS},begin=boundary"}
+    made["LW, boundary first"] = {"methods": LW, "protocol": change(ROUNDS, begin="boundary")}
     made["LW, no block at the head"] = {"methods": "layerwise:blocks=layers.0|layers.1|layers.1"}
     return made
 

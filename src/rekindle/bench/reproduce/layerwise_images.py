@@ -10,6 +10,7 @@ from rekindle.bench.reproduce.layerwise import MASKED, PAPER, PERCENT
 from rekindle.bench.reproduce.layerwise_settings import (
     IMAGE_SETS,
     OTHERS,
+    SMALL_SETS,
     as_printed,
     condition,
     of_network,
@@ -18,6 +19,7 @@ from rekindle.bench.reproduce.layerwise_settings import (
     tree,
 )
 from rekindle.bench.reproduce.rules import Larger, Numbers, Within
+from rekindle.core.spec import change
 
 PRESETS = {"scnn": "scnn", "vgg16": "vgg16", "mobile": "mobilenet", "resnet": "resnet50"}
 AUGMENT = "flip+enlarge_crop"
@@ -34,7 +36,7 @@ def _kinds(model: str) -> dict[str, Fields]:
     return {
         "plain": {"model": model},
         "augmented": {"model": model, "augment": AUGMENT},
-        "augmented with dropout": {"model": f"{model},dropout=0.25", "augment": AUGMENT},
+        "augmented with dropout": {"model": change(model, dropout=0.25), "augment": AUGMENT},
     }
 
 
@@ -63,8 +65,12 @@ SMALL: Fields = {
     "protocol": _rounds(FITTED),
     "optimizer": "sgd:lr=0.01,momentum=0.9,weight_decay=1e-5",
 }
-SETS = {"cifar10": ("cifar10:size=16", 0.02), "fashion_mnist": ("fashion_mnist:size=14", 0.005)}
-SETS |= {"mnist": ("mnist:size=14", 0.005)}
+# Data at half their height and width, and the part of them that the reduced studies have.
+WHOLE = {"cifar10": 50_000, "fashion_mnist": 60_000, "mnist": 60_000}
+SETS = {
+    name: (f"{name}:size={16 if name == 'cifar10' else 14}", images / WHOLE[name])
+    for name, (images, _) in SMALL_SETS.items()
+}
 NARROW = "SCNN of a quarter of the channels and 64 hidden units"
 SHOWN = "The table of means was added to the page after the run; the claims and their rules are as before."
 METRICS = ("margin", "sharpness", "weight_size")
@@ -106,12 +112,14 @@ def _deep_cells() -> Iterator[Cell]:
         yield from cells(base, sets, _methods(steps, f"layerwise:blocks={blocks}"))
 
 
+_IMAGES = ", ".join(f"{images:,}" for images, _ in SMALL_SETS.values())
 CPU_STUDY = Study(
     (*_simple_cells(), *_deep_cells()),
     seeds=3,
     minutes=95,
     reduced=f"{NARROW}, vgg16, mobilenet and resnet50 of a sixteenth, a quarter and a sixteenth of theirs, all in four "
-    "rounds of four blocks; 1,000, 300 and 300 images of CIFAR-10, Fashion-MNIST and MNIST at half their height and "
+    "rounds of four blocks; "
+    f"{_IMAGES} images of CIFAR-10, Fashion-MNIST and MNIST at half their height and "
     "width (32x32 for vgg16), 500 (mobilenet 300, resnet50 200) steps a round with batches of 64 (the deeper ones 32) "
     "at 0.01, no validation; the deeper networks without CIFAR-10 and augmentation",
 )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from rekindle.bench.presets import BEST, RUNS
 from rekindle.bench.reproduce.entry import Entry, Fields, Measure, Study, cells, published
 from rekindle.bench.reproduce.rules import Larger, Numbers, Within
+from rekindle.core.spec import change
 
 PAPER = "S"
 FIGURE = "A figure: our copy has no numbers."
@@ -77,7 +79,7 @@ def _best(column: str) -> dict[str, str]:
 
 
 def _without_rebase(spec: str) -> str:
-    return f"{spec},rebase_on_drop=0"
+    return change(spec, rebase_on_drop=0)
 
 
 def _methods(column: str, decay: bool, epochs: int) -> dict[str, Fields]:
@@ -86,7 +88,7 @@ def _methods(column: str, decay: bool, epochs: int) -> dict[str, Fields]:
     if decay:
         swr = _best(column)["SWR"]
         made["SWR"] = {"methods": _without_rebase(swr), "protocol": path}
-        made["SWR + re-init"] = {"methods": _without_rebase(swr), "protocol": f"{path},rebase=true"}
+        made["SWR + re-init"] = {"methods": _without_rebase(swr), "protocol": change(path, rebase="true")}
     return made
 
 
@@ -289,17 +291,14 @@ FIGURES = (
 )
 
 
-def _mnist(path: str, minutes: float, epochs: int) -> Entry:
-    told = "nothing" if epochs == 100 else f"{epochs} epochs a stage instead of 100"
-    small = _curves("mnist", path, epochs, 10)
+def _mnist(path: str, minutes: float) -> Entry:
     return Entry(
         f"soft-rescaling-mnist-{path.replace(' ', '-')}",
         PAPER,
         f"Fig. 6 and App. F, MNIST (MLP), {path}",
         "On MNIST SWR reaches an accuracy comparable to or better than the others.",
         measures=CURVES,
-        paper_study=_curves("mnist", path, 100, 10),
-        cpu_study=Study(small.cells, seeds=5, minutes=minutes, reduced=told),
+        paper_study=replace(_curves("mnist", path, 100, 10), minutes=minutes),
         rules=(
             Numbers(),
             Larger("SWR is better than going on", "SWR", ("vanilla",)),
@@ -309,7 +308,7 @@ def _mnist(path: str, minutes: float, epochs: int) -> Entry:
     )
 
 
-MNIST = (_mnist("warm start", 40, 100), _mnist("full access", 30, 20), _mnist("limited access", 26, 100))
+MNIST = (_mnist("warm start", 55), _mnist("full access", 140), _mnist("limited access", 35))
 _BALANCED = (Measure("balancedness", "metric.balancedness"), Measure())
 _BALANCE_RULES = (
     Numbers("balancedness"),
