@@ -21,6 +21,7 @@ def run(
     device: str | None = None,
     stack: bool = False,
     retry: bool = False,
+    judge: bool = False,
     list: bool = False,
 ) -> None:
     """Run what a table or figure needs and judge it by its rule; stopped at any moment, the same command goes on.
@@ -35,6 +36,7 @@ def run(
         stack: Train the seeds of small MLPs together, where that can be done: faster, with the same results up to
             rounding.
         retry: Also run again what failed before.
+        judge: Run nothing: judge the observations that are in `out` again, after a change of a rule or a note.
         list: Show all entries: name, paper, what is claimed, minutes at cpu on two cores, data needed.
     """
     from rekindle.bench.reproduce.catalogue import ENTRIES, entry
@@ -44,18 +46,20 @@ def run(
         return
     from rekindle.bench.local import LocalEngine
     from rekindle.bench.progress import Display
-    from rekindle.bench.reproduce.making import make, runs_of, study_of
+    from rekindle.bench.reproduce.making import judge_again, make, runs_of, study_of
     from rekindle.bench.stacking import StackingEngine
     from rekindle.bench.store import Store
     from rekindle.bench.work import Engine
     from rekindle.cli.sweep import conclude
 
     chosen = entry(name)
-    study = study_of(chosen, preset)
-    with Display(runs_of(study, seeds, device)) as display:
-        engine: Engine = LocalEngine(workers=workers)
-        engine = StackingEngine(engine, workers) if stack else engine
-        made = make(chosen, preset, out, engine, seeds=seeds, device=device, retry=retry, listen=display)
+    if judge:
+        made = judge_again(chosen, preset, out)
+    else:
+        with Display(runs_of(study_of(chosen, preset), seeds, device)) as display:
+            engine: Engine = LocalEngine(workers=workers)
+            engine = StackingEngine(engine, workers) if stack else engine
+            made = make(chosen, preset, out, engine, seeds=seeds, device=device, retry=retry, listen=display)
     print(made.page)
     print("Written: " + ", ".join(str(path) for path in made.files))
     if made.summary is not None:

@@ -1,6 +1,7 @@
 """An entry from its runs to its page: small ones, with the engine of this process."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -8,7 +9,7 @@ from rekindle.bench import work
 from rekindle.bench.reproduce import making
 from rekindle.bench.reproduce.catalogue import ENTRIES
 from rekindle.bench.reproduce.entry import Entry, Measure, Published, Study, cells
-from rekindle.bench.reproduce.making import ReproduceError, judge, make, study_of
+from rekindle.bench.reproduce.making import ReproduceError, judge, judge_again, make, study_of
 from rekindle.bench.reproduce.reading import value
 from rekindle.bench.reproduce.rules import Larger, Numbers
 from rekindle.cli import main
@@ -87,6 +88,37 @@ def test_a_computed_entry_trains_nothing(tmp_path):
     assert {row["verdict"] for row in made.findings if row["kind"] == "claim"} == {"holds"}
 
 
+def test_judged_again_nothing_changes_but_rules_and_notes(tmp_path):
+    made = make(TINY, "cpu", tmp_path, Here())
+    before = {path: path.read_text() for path in made.files}
+    again = judge_again(TINY, "cpu", tmp_path)
+    assert {path: path.read_text() for path in again.files} == before and again.summary is None
+    noted = replace(TINY, notes=("Written later.",), rules=TINY.rules[:1])
+    judge_again(noted, "cpu", tmp_path)
+    rows, observations, page = (path.read_text() for path in made.files)
+    assert page.endswith("- Written later.\n") and "WELSR is better" not in rows
+    assert observations == before[made.files[1]]
+
+
+def test_judged_again_the_versions_are_those_of_the_runs(tmp_path):
+    path = make(TINY, "cpu", tmp_path, Here()).files[0]
+    path.write_text(path.read_text().replace('"torch": "', '"torch": "1.'))
+    judge_again(TINY, "cpu", tmp_path)
+    assert '"torch": "1.' in path.read_text()
+
+
+def test_observations_of_other_settings_are_not_judged(tmp_path):
+    files = make(TINY, "cpu", tmp_path, Here()).files
+    before = [path.read_text() for path in files]
+    longer = {**BASE, "protocol": "rounds:blocks=3,repeats=1,steps=4", "data": "synthetic:train=16,test=64"}
+    changed = replace(TINY, paper_study=Study(cells(longer, {"1": {}}, {"BL": "none", "WELSR": "welsr"}), seeds=2))
+    with pytest.raises(ReproduceError, match="4 of 4 of others"):
+        judge_again(changed, "cpu", tmp_path)
+    assert [path.read_text() for path in files] == before
+    with pytest.raises(ReproduceError, match="make them first"):
+        judge_again(TINY, "paper", tmp_path)
+
+
 def test_missing_data_are_told_before_anything_runs(tmp_path, monkeypatch):
     monkeypatch.setenv("REKINDLE_DATA", str(tmp_path))
     with pytest.raises(ReproduceError, match="mnist") as error:
@@ -141,6 +173,9 @@ def test_end_to_end_with_worker_processes(tmp_path, capsys, monkeypatch):
     assert main(words) == 0
     said = capsys.readouterr().out
     assert "2 finished, 2 finished before" in said and "12.5 ± 50" in said and "agrees" in said
+    assert main([*words, "--judge"]) == 0
+    said = capsys.readouterr().out
+    assert "12.5 ± 50" in said and "Written: " in said and "finished" not in said
 
 
 def test_mistakes_are_three_lines(capsys, tmp_path, monkeypatch):

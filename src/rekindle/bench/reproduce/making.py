@@ -12,7 +12,7 @@ from rekindle.bench import work
 from rekindle.bench.reproduce.entry import Entry, Preset, Row, Study
 from rekindle.bench.reproduce.reading import observe
 from rekindle.bench.reproduce.showing import page
-from rekindle.bench.rows import to_lines, write_whole
+from rekindle.bench.rows import read_lines, to_lines, write_whole
 from rekindle.bench.spec import Run
 from rekindle.bench.store import Store, versions
 from rekindle.bench.work import Engine, Listen, Summary
@@ -45,11 +45,11 @@ class Made:
     summary: Summary | None
 
 
-def study_of(entry: Entry, preset: Preset) -> Study:
-    """Return what to run, after checking that it can be and that its data are there.
+def runnable(entry: Entry, preset: Preset) -> Study:
+    """Return what to run.
 
     Raises:
-        ReproduceError: The entry waits for something, or data are missing.
+        ReproduceError: The entry waits for something.
     """
     study = entry.study(preset)
     if study is None or entry.waits_for:
@@ -58,6 +58,16 @@ def study_of(entry: Entry, preset: Preset) -> Study:
             got=f"{entry.name}, which waits for: {entry.waits_for or 'such a preset'}",
             fix="see `rekindle reproduce --list` for those that can",
         )
+    return study
+
+
+def study_of(entry: Entry, preset: Preset) -> Study:
+    """Return what to run, after checking that it can be and that its data are there.
+
+    Raises:
+        ReproduceError: The entry waits for something, or data are missing.
+    """
+    study = runnable(entry, preset)
     missing = [name for name in study.data() if not (cache() / name / "train.npz").is_file()]
     if missing:
         raise ReproduceError(
@@ -107,11 +117,69 @@ def make(
         runs = runs_of(study, seeds, device)
         summary = work.run_sweep(store, runs, engine, function=work.EXECUTE, retry=retry, listen=listen)
         observations = observe(study.runs(seeds, device), entry.measures, store)
+    return _conclude(entry, preset, study, out, observations, versions(), summary)
+
+
+def judge_again(entry: Entry, preset: Preset, out: Path) -> Made:
+    """Judge the observations that are in a folder by the rules and notes of now, and write rows and page anew.
+
+    Args:
+        entry: What was made before.
+        preset: "paper" or "cpu".
+        out: Folder with its rows and observations; nothing is run.
+
+    Raises:
+        ReproduceError: There are none, or they come from runs that the study does not have.
+    """
+    study, name = runnable(entry, preset), f"{entry.name}.{preset}"
+    observations = read_lines(out / f"{name}.observations.jsonl")
+    before = read_lines(out / f"{name}.jsonl")
+    if not observations or not before:
+        raise ReproduceError(
+            expected=f"rows and observations of {name} in {out}",
+            got="none",
+            fix=f"make them first: rekindle reproduce {entry.name} --preset {preset} --out {out}",
+        )
+    known = {run.key for _, runs in study.runs() for run in runs}
+    strange = [one for one in observations if "key" in one and one["key"] not in known]
+    if strange:
+        raise ReproduceError(
+            expected=f"observations of runs that {name} has",
+            got=f"{len(strange)} of {len(observations)} of others, such as {strange[0]['key']} "
+            f"({strange[0]['condition']}, {strange[0]['method']}): the settings were changed since",
+            fix="run the entry again, without --judge",
+        )
+    seen = [{key: value for key, value in one.items() if key not in _head(entry, preset)} for one in observations]
+    return _conclude(entry, preset, study, out, seen, before[0]["versions"], summary=None)
+
+
+def _conclude(
+    entry: Entry,
+    preset: Preset,
+    study: Study,
+    out: Path,
+    observations: list[Row],
+    made_by: Row,
+    summary: Summary | None,
+) -> Made:
+    """Judge and write; `made_by` are the versions that the observations were made with."""
     findings = judge(entry, observations, study.is_as_published)
-    head = {"entry": entry.name, "preset": preset}
     text = page(entry, preset, study, findings, observations)
-    files = _write(out, f"{entry.name}.{preset}", head, findings, observations, text)
-    return Made(findings, observations, text, files, summary)
+    head = _head(entry, preset)
+    contents = {
+        "jsonl": to_lines({**head, "versions": made_by, **_plain(row)} for row in findings),
+        "observations.jsonl": to_lines({**head, **_plain(row)} for row in observations),
+        "md": text,
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    files = {out / f"{entry.name}.{preset}.{ending}": content for ending, content in contents.items()}
+    for path, content in files.items():
+        write_whole(path, content)
+    return Made(findings, observations, text, tuple(files), summary)
+
+
+def _head(entry: Entry, preset: Preset) -> Row:
+    return {"entry": entry.name, "preset": preset}
 
 
 def judge(entry: Entry, observations: Sequence[Row], comparable: bool = True) -> list[Row]:
@@ -130,21 +198,6 @@ def _is_run(row: Row, run: Collection[tuple[str, str]]) -> bool:
 
 def _reduced(row: Row) -> Row:
     return row | {"verdict": REDUCED} if row["kind"] == "number" and row["verdict"] != "" else row
-
-
-def _write(
-    out: Path, name: str, head: Row, findings: Sequence[Row], observations: Sequence[Row], text: str
-) -> tuple[Path, ...]:
-    out.mkdir(parents=True, exist_ok=True)
-    same = {**head, "versions": versions()}
-    contents = {
-        out / f"{name}.jsonl": to_lines({**same, **_plain(row)} for row in findings),
-        out / f"{name}.observations.jsonl": to_lines({**head, **_plain(row)} for row in observations),
-        out / f"{name}.md": text,
-    }
-    for path, content in contents.items():
-        write_whole(path, content)
-    return tuple(contents)
 
 
 def _plain(row: Row) -> Row:
