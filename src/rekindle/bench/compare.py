@@ -20,10 +20,11 @@ from torch.optim import Optimizer
 from rekindle.bench.comparison import Comparison
 from rekindle.bench.door import FRESH, NONE
 from rekindle.bench.feed import Feed, held_out, own_generators
-from rekindle.bench.forks import CompareError, Fork, Make, copied, run_all
+from rekindle.bench.forks import CompareError, Fork, Make, run_all
 from rekindle.bench.scores import Metric, scorer
 from rekindle.bench.statistics import needed
 from rekindle.core.apply import finite, tensors_of
+from rekindle.core.copying import copied
 from rekindle.core.door import refuse_method
 from rekindle.core.errors import RekindleError
 from rekindle.core.registry import methods as methods_of
@@ -100,7 +101,7 @@ def compare(
     with own_generators(0, "data", train, test):
         feed = Feed(train, batch_size=batch_size, device=device, most=_most(budget))
         batches = held_out(test, device)
-        probe = copied((inner, None))[0]
+        probe = copied(inner, CompareError)
         example = inputs_of(feed.first) if example is None else example
         site = Fork(
             *(inner, feed, _steps(budget, feed), loss or default_loss, optimizer or ADAM, example, reference, fresh),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from rekindle.bench.feed import Feed, digest, own_generators
 from rekindle.bench.scores import Scorer
 from rekindle.bench.spec import Run
 from rekindle.core.apply import tensors_of
+from rekindle.core.copying import copied
 from rekindle.core.door import refuse_optimizers
 from rekindle.core.errors import RekindleError
 from rekindle.core.seeds import seed_of
@@ -164,28 +164,12 @@ def _forked(site: Fork) -> tuple[nn.Module, Optimizer]:
     """Return a copy of the model and an optimizer that trains it; copied together, they stay together."""
     given = site.optimizer
     if isinstance(given, Optimizer):
-        model, made = copied((site.model, given))
+        model, made = copied((site.model, given), CompareError)
     else:
-        model, _ = copied((site.model, None))
+        model = copied(site.model, CompareError)
         made = optimizers.optimizer(given, model, site.example) if isinstance(given, str) else given(model)
     refuse_optimizers((made,), model)
     return model, made
-
-
-def copied(both: tuple[nn.Module, Any]) -> tuple[nn.Module, Any]:
-    """Return a copy of a model and its optimizer.
-
-    Raises:
-        CompareError: It cannot be copied.
-    """
-    try:
-        return copy.deepcopy(both)
-    except Exception as error:
-        raise CompareError(
-            expected="a model that copy.deepcopy can copy, so that copies are trained and not yours",
-            got=f"{type(error).__name__}: {error}",
-            fix="give the model without what cannot be copied (open files, locks, tensors that are not leaves)",
-        ) from error
 
 
 def _common(site: Fork) -> Run:

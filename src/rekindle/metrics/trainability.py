@@ -5,7 +5,6 @@ The only metric that trains. The user's model is copied and never trained itself
 
 from __future__ import annotations
 
-import copy
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rekindle.core.copying import copied
 from rekindle.core.errors import PlanError
 from rekindle.core.seeds import generator, global_seed, seed_of
 from rekindle.metrics.reading import Metric, Reading, Subject
@@ -150,7 +150,7 @@ def probe(
         seed = seed_of(subject.seed, "probe", str(repeat))
         new, unknown = _fresh(subject, factory, seed)
         batches = with_random_labels(kept, seed) if shuffled else kept
-        for name, model in (("aged", _copy(subject.model)), ("fresh", new)):
+        for name, model in (("aged", copied(subject.model, PlanError)), ("fresh", new)):
             curves[name].append(_train(model, subject.loss, batches, steps, learning_rate, seed))
     return _reading(curves, {"labels": "random" if shuffled else "given", "steps": steps, "not_fresh": unknown})
 
@@ -193,17 +193,6 @@ def _with_labels(batch: Any, labels: Tensor) -> Any:
     return {**batch, "labels": labels} if isinstance(batch, Mapping) else (batch[0], labels)
 
 
-def _copy(model: nn.Module) -> nn.Module:
-    try:
-        return copy.deepcopy(model)
-    except Exception as error:
-        raise PlanError(
-            expected="a model that copy.deepcopy can copy, so that the copy is trained and not yours",
-            got=f"{type(error).__name__}: {error}",
-            fix="give the model without what cannot be copied (open files, tensors that are not leaves)",
-        ) from error
-
-
 def _fresh(subject: Subject, factory: Callable[[], nn.Module] | None, seed: int) -> tuple[nn.Module, list[str]]:
     """Return a fresh network, and the parameters that nobody knows how to draw: they are as in the aged one."""
     assert subject.model is not None
@@ -211,7 +200,7 @@ def _fresh(subject: Subject, factory: Callable[[], nn.Module] | None, seed: int)
         with global_seed(seed, "fresh", METRIC.key):
             built = factory()
         return built.to(device_of(subject.model.parameters())), []
-    graph, model = subject.graph, _copy(subject.model)
+    graph, model = subject.graph, copied(subject.model, PlanError)
     own = dict(model.named_parameters()) | dict(model.named_buffers())
     values, unknown = {}, []
     for name in (*graph.parameters, *graph.statistics()):
