@@ -16,26 +16,32 @@ def tables(path: Path) -> str:
 
 def table(columns: list[str], rows: list[dict[str, object]]) -> str:
     """Return the rows that have just these columns."""
-    lines = [columns, ["---"] * len(columns)]
-    lines += [[str(value) for value in row.values()] for row in rows if list(row) == columns]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return lined([columns, *([str(value) for value in row.values()] for row in rows if list(row) == columns)])
 
 
 def reproduced(folder: Path) -> str:
-    """Return a table of what `rekindle reproduce` found, a line for each entry."""
-    lines = [["entry", "preset", "numbers that agree", "claims that hold", "claims that do not", "not decided"]]
-    lines.append(["---"] * len(lines[0]))
+    """Return what `rekindle reproduce` found: a table with a line for each entry, and one for each claim."""
+    entries = [["entry", "preset", "numbers that agree", "claims that hold", "claims that do not", "not decided"]]
+    said = [["entry", "claim", "verdict"]]
     for path in sorted(folder.glob("*.jsonl")):
         if path.name.endswith(".observations.jsonl"):
             continue
         rows = [json.loads(line) for line in path.read_text().splitlines()]
         judged = [row["verdict"] for row in rows if row["kind"] == "number" and row["verdict"] in ("agrees", "differs")]
-        claims = [row["verdict"] for row in rows if row["kind"] == "claim"]
+        claims = [(row["claim"], row["verdict"]) for row in rows if row["kind"] == "claim"]
         numbers = f"{judged.count('agrees')} of {len(judged)}" if judged else "none compared"
-        told = [str(claims.count(verdict)) for verdict in ("holds", "does not hold", "not decided")]
+        found = [verdict for _, verdict in claims]
+        told = [str(found.count(verdict)) for verdict in ("holds", "does not hold", "not decided")]
         name = f"[{rows[0]['entry']}](reproduce/{path.stem}.md)"
-        lines.append([name, rows[0]["preset"], numbers, *told])
-    return "\n".join(["## reproduce", "", *(f"| {' | '.join(line)} |" for line in lines)])
+        entries.append([name, rows[0]["preset"], numbers, *told])
+        said += [[name, claim, verdict] for claim, verdict in claims]
+    return "\n\n".join(["## reproduce", lined(entries), "Claims, by the rules of the entries:", lined(said)])
+
+
+def lined(lines: list[list[str]]) -> str:
+    """Return a table whose first line is its head."""
+    head, *body = lines
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *body))
 
 
 def main() -> None:
