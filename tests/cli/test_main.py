@@ -21,6 +21,20 @@ def test_help_answers_without_torch():
     assert all(verb in done.stdout for verb in verbs())
 
 
+@pytest.mark.parametrize(("words", "code"), [(["--help"], 141), (["list"], 1)])  # 1: rich ends the program itself
+def test_output_that_nobody_reads_on_is_no_traceback(words, code):
+    command = [sys.executable, "-u", "-m", "rekindle", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        said = process.stderr.read().decode()
+    assert (process.returncode, said) == (code, "")
+
+
+def test_it_runs_as_a_module():
+    done = subprocess.run([sys.executable, "-m", "rekindle", "--version"], capture_output=True, text=True)
+    assert done.stdout.strip() == f"rekindle {rekindle.__version__}"
+
+
 def test_no_word_is_a_call_for_help(capsys):
     with pytest.raises(SystemExit) as stop:
         main([])

@@ -8,17 +8,19 @@ answers without loading torch.
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 PROGRAM = "rekindle"
+UNREAD = 128 + 13  # as a shell tells of a program that SIGPIPE ended
 DESCRIPTION = "Keep PyTorch networks able to learn. `rekindle --version` prints the version."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb and return the exit code: 0, or 2 when the user has to change something.
+    """Run one verb and return the exit code: 0, 2 when the user has to change something, 141 when output is not read.
 
     Args:
         arguments: Words after the program's name; those of the process when left out.
@@ -33,8 +35,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tyro.extras.subcommand_cli_from_dict(
             verbs(), prog=PROGRAM, description=DESCRIPTION, args=words or ["--help"], config=()
         )
+        sys.stdout.flush()
     except ValueError as error:
         return _explain(error)
+    except BrokenPipeError:
+        return _unread()
     return 0
 
 
@@ -63,3 +68,9 @@ def _explain(error: ValueError) -> int:
         raise error
     print(error, file=sys.stderr)
     return 2
+
+
+def _unread() -> int:
+    """Stop quietly when nobody reads on, as in `rekindle list | head -3`."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be flushed at exit goes nowhere
+    return UNREAD

@@ -67,8 +67,7 @@ AFTERWARDS = {
         "steps in the same time. Those rows are in the history of this file.",
     ),
     ("Table 5", "cifar10"): (
-        "Printed are L2 and L2 Init 0.2 to 0.4 points above SWR + re-init; that it beats them is said of the table as a "
-        "whole.",
+        "Printed are L2 and L2 Init 0.2 to 0.4 points above SWR + re-init: the claim is of the table as a whole.",
         "Written after the run: SWR alone is 2.1 points below plain training, where 3.5 above are printed. We think "
         "that after a drop of the rate the rescaling, whose strength stays, outweighs what is learned; re-init takes "
         "the norms of then as those to go back to. Why it costs more here than in the paper we do not know.",
