@@ -39,6 +39,7 @@ MAY_IMPORT = {
     "testing": EVERYTHING_BUT_LEAVES | {ROOT},
     "integrations": EVERYTHING_BUT_LEAVES | {ROOT},
     "cli": EVERYTHING_BUT_LEAVES | {ROOT},
+    "__main__": {"cli"},
 }
 # These find others by file name (that is their work), so the names they look up are not imports to be judged.
 LOOKS_UP_BY_NAME = {"core/registry.py", "cli/__init__.py", "__init__.py"}
