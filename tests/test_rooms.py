@@ -211,8 +211,8 @@ def test_every_file_keeps_to_its_room():
 
 
 def test_nobody_imports_a_leaf():
-    leaves = {"integrations", "cli"}
-    assert not [room for room, allowed in MAY_IMPORT.items() if allowed & leaves]
+    leaves = {"integrations", "cli", "__main__"}
+    assert [room for room, allowed in MAY_IMPORT.items() if allowed & leaves] == ["__main__"]  # it starts the program
 
 
 def test_the_rooms_are_in_order():
