@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from rekindle.bench.reproduce.entry import Entry, Fields, Measure, Study, cells
-from rekindle.bench.reproduce.rules import Larger, Numbers
+from rekindle.bench.reproduce.rules import Larger, Numbers, Within
 
 ONLINE = (
     Measure("late accuracy", at="late", scale=100),
     Measure("all accuracy", at="ends", scale=100),
     Measure("late online loss", "train_loss", at="late"),
+    Measure("change over tasks", at="trend", scale=100),
 )
 NOTE = "Settings as we know them from the publication; numbers are curves."
+CHANGE = "The rules on the change over tasks were added "
 
 
-def _late(method: str) -> tuple[Numbers | Larger, ...]:
+def _late(method: str) -> tuple[Numbers | Larger | Within, ...]:
+    """Return the rules: what is lost from the first quarter of the tasks to the last, and who is better late."""
+    lost = "change over tasks"
     return (
         Numbers("late accuracy"),
+        Numbers(lost),
+        Within("plain training learns later tasks worse", "backprop", high=0.0, measure=lost),
+        Within(f"{method} loses less than half a point", method, low=-0.5, measure=lost),
         Larger(f"{method} learns late tasks better than plain training", method, ("backprop",), "late accuracy"),
         Larger(f"{method} has the lower online loss late", method, ("backprop",), "late online loss", flip=True),
     )
@@ -41,7 +48,7 @@ permuted_cbp = Entry(
         reduced="100 tasks of 5,000 images instead of 800 of 60,000, 100 units a layer, batches of 8 at 0.03",
     ),
     rules=_late("cbp"),
-    notes=(NOTE,),
+    notes=(NOTE, CHANGE + "while this ran, before any of its results was looked at."),
 )
 _KUMAR: Fields = {"data": "mnist", "optimizer": "adam:lr=1e-3", "model": "mlp:hidden=100|100", "batch_size": 16}
 _L2 = {"backprop": "none", "l2_init": "l2_init:strength=1e-2,form=full", "l2": "l2:strength=1e-3"}
@@ -55,11 +62,16 @@ permuted_l2_init = Entry(
     cpu_study=Study(
         cells(_KUMAR, {"100 tasks": {"protocol": "permuted:tasks=100,images=10000"}}, _L2),
         seeds=5,
-        minutes=14,
+        minutes=20,
         reduced="100 tasks instead of 500",
     ),
     rules=_late("l2_init"),
-    notes=(NOTE,),
+    notes=(
+        NOTE,
+        CHANGE + "after the run, when its curves had been seen; the others are as before.",
+        "Written after the run: a plain L2 penalty is better than L2 Init here, by 1.6 points late. Their strengths "
+        "(1e-3 and 1e-2) were not searched for.",
+    ),
 )
 
 ENTRIES = (permuted_cbp, permuted_l2_init)
