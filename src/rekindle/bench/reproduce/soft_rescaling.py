@@ -300,8 +300,8 @@ FIGURES = (
         "CNN-BN",
         12,
         "Written after the run: SWR keeps its accuracy at the change of chunks, and ends 2.1 points below going on. "
-        "Its strengths are those printed for CIFAR-100, 0.1 a step before the classifier; for 500 images a chunk they may "
-        "be too much. They were not searched for.",
+        "Its strengths are those printed for CIFAR-100, 0.1 a step before the classifier; for 500 images a chunk they "
+        "may be too much. They were not searched for.",
     ),
 )
 
