@@ -195,6 +195,14 @@ def test_the_page_holds_settings_versions_and_no_unescaped_text(found, tmp_path)
     assert PATH in text and "adam:lr=1e-3" in text and "Versions" in text and "torch" in text
 
 
+def test_values_of_a_setting_are_in_order(tmp_path):
+    for rate in ("1e-3", "0.1", "0.02"):
+        made_up(tmp_path, {"none": [0.5] * 11}, fields={"optimizer": f"adam:lr={rate}"})
+    rows = {row[0]: row[1] for table in items(gather(tmp_path), Rows) if "field" in table.columns for row in table.rows}
+    assert rows["seed"] == " | ".join(map(str, range(11)))
+    assert rows["optimizer"] == "adam:lr=1e-3 | adam:lr=0.02 | adam:lr=0.1"
+
+
 def test_other_versions_are_warned_of(folder, tmp_path):
     shutil.copytree(folder, tmp_path / "mixed")
     path = next((tmp_path / "mixed").glob("*/run.json"))

@@ -38,7 +38,8 @@ def title_of(measure: str) -> str:
 def bars(group: Group, field: str, low: str, high: str, form: str = "") -> dict[str, Any]:
     """Return a bar for each method, best first, with a line from low to high."""
     y = {"field": "method", "type": "nominal", "sort": group.methods, "title": None}
-    x = {"field": field, "type": "quantitative", "title": None, "axis": {"format": form} if form else {}}
+    axis = {"tickCount": 12, **({"format": form} if form else {})}
+    x = {"field": field, "type": "quantitative", "title": None, "axis": axis}
     color = {**colour(group), "legend": None}
     bar = {"mark": {"type": "bar", "tooltip": {"content": "data"}}, "encoding": {"y": y, "x": x, "color": color}}
     rule = {"mark": "rule", "encoding": {"y": y, "x": {**x, "field": low}, "x2": {"field": high}}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -129,9 +130,15 @@ def _shown(value: Any) -> str:
 
 
 def _values(outcomes: Sequence[Outcome]) -> dict[str, list[str]]:
-    """Return the values that each field has, in the order in which they come."""
+    """Return the values that each field has, in order; numbers within text count as numbers."""
     names = dict.fromkeys(name for outcome in outcomes for name in outcome.run)
-    return {name: list(dict.fromkeys(_shown(o.run.get(name)) for o in outcomes if o.run)) for name in names}
+    return {name: sorted({_shown(o.run.get(name)) for o in outcomes if o.run}, key=_place) for name in names}
+
+
+def _place(text: str) -> list[tuple[str, float]]:
+    """Return what orders text as people do: digits:division=2 before digits:division=10, 1e-3 before 0.02."""
+    words = [*re.split(r"(\d+(?:\.\d+)?(?:e[-+]?\d+)?)", text), "0"]  # a number behind each piece of text
+    return [(word, float(number)) for word, number in zip(words[::2], words[1::2], strict=True)]
 
 
 def _settings(outcomes: Sequence[Outcome]) -> Content:
