@@ -294,7 +294,13 @@ FIGURES = (
     _figure("Fig. 3", "CNN", 16),
     _figure("Fig. 4", "CNN", 11, AGAIN.format(steps="600", more="")),
     _figure("Fig. 2", "CNN-BN", 24),
-    _figure("Fig. 3", "CNN-BN", 20),
+    _figure(
+        "Fig. 3",
+        "CNN-BN",
+        16,
+        "Written after the run: S&P and starting afresh end five points above all that go on; SWR is among the latter, "
+        "0.1 below plain training. Its strengths are those printed in Table 4 for CIFAR-100.",
+    ),
     _figure(
         "Fig. 4",
         "CNN-BN",
