@@ -54,7 +54,7 @@ def run(
 
     chosen = entry(name)
     if judge:
-        made = judge_again(chosen, preset, out)
+        made = judge_again(chosen, preset, out, seeds=seeds, device=device)
     else:
         with Display(runs_of(study_of(chosen, preset), seeds, device)) as display:
             engine: Engine = LocalEngine(workers=workers)

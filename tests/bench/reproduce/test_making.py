@@ -107,6 +107,13 @@ def test_judged_again_the_versions_are_those_of_the_runs(tmp_path):
     assert '"torch": "1.' in path.read_text()
 
 
+def test_judged_again_with_the_seeds_that_it_was_made_with(tmp_path):
+    made = make(TINY, "cpu", tmp_path, Here(), seeds=3)
+    with pytest.raises(ReproduceError, match="2 of 6 of others"):
+        judge_again(TINY, "cpu", tmp_path)
+    assert judge_again(TINY, "cpu", tmp_path, seeds=3).page == made.page
+
+
 def test_observations_of_other_settings_are_not_judged(tmp_path):
     files = make(TINY, "cpu", tmp_path, Here()).files
     before = [path.read_text() for path in files]

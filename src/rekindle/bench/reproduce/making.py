@@ -120,13 +120,17 @@ def make(
     return _conclude(entry, preset, study, out, observations, versions(), summary)
 
 
-def judge_again(entry: Entry, preset: Preset, out: Path) -> Made:
+def judge_again(
+    entry: Entry, preset: Preset, out: Path, *, seeds: int | None = None, device: str | None = None
+) -> Made:
     """Judge the observations that are in a folder by the rules and notes of now, and write rows and page anew.
 
     Args:
         entry: What was made before.
         preset: "paper" or "cpu".
         out: Folder with its rows and observations; nothing is run.
+        seeds: Number of seeds that it was made with, if not the study's.
+        device: Where it was made, if not the study's.
 
     Raises:
         ReproduceError: There are none, or they come from runs that the study does not have.
@@ -140,14 +144,14 @@ def judge_again(entry: Entry, preset: Preset, out: Path) -> Made:
             got="none",
             fix=f"make them first: rekindle reproduce {entry.name} --preset {preset} --out {out}",
         )
-    known = {run.key for _, runs in study.runs() for run in runs}
+    known = {run.key for _, runs in study.runs(seeds, device) for run in runs}
     strange = [one for one in observations if "key" in one and one["key"] not in known]
     if strange:
         raise ReproduceError(
             expected=f"observations of runs that {name} has",
             got=f"{len(strange)} of {len(observations)} of others, such as {strange[0]['key']} "
             f"({strange[0]['condition']}, {strange[0]['method']}): the settings were changed since",
-            fix="run the entry again, without --judge",
+            fix="run the entry again, without --judge; or give the --seeds and --device that it was made with",
         )
     seen = [{key: value for key, value in one.items() if key not in _head(entry, preset)} for one in observations]
     return _conclude(entry, preset, study, out, seen, before[0]["versions"], summary=None)
