@@ -37,7 +37,7 @@ def run(
             rounding.
         retry: Also run again what failed before.
         judge: Run nothing: judge the observations that are in `out` again, after a change of a rule or a note.
-        list: Show all entries: name, paper, what is claimed, minutes at cpu on two cores, data needed.
+        list: Show all entries: name, minutes at cpu on two cores, data needed, paper and what is claimed.
     """
     from rekindle.bench.reproduce.catalogue import ENTRIES, entry
 
@@ -67,15 +67,14 @@ def run(
 
 
 def show(entries: Sequence[Entry]) -> None:
-    """Print the catalogue as a table."""
+    """Print the catalogue: a line for each entry, and its claim below."""
+    import textwrap
+
     from rich.console import Console
-    from rich.table import Table
 
     from rekindle.bench.reproduce.showing import listing
 
-    table = Table(show_lines=False, pad_edge=False)
-    for head in ("name", "paper", "what", "min", "data"):
-        table.add_column(head, no_wrap=head in ("name", "min"), overflow="fold")
-    for line in listing(entries):
-        table.add_row(*line)
-    Console(highlight=False).print(table)
+    console = Console(highlight=False, markup=False)
+    for head, claim in listing(entries):
+        console.print(head, style="bold")
+        console.print(textwrap.fill(claim, console.width, initial_indent=" " * 4, subsequent_indent=" " * 4))

@@ -165,12 +165,16 @@ def test_late_is_the_last_quarter():
 # --- the verb ---
 
 
-def test_the_list(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
+def test_the_list_fits_a_terminal(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     assert main(["reproduce", "--list"]) == 0
-    said = capsys.readouterr().out
-    assert all(name in said for name in ENTRIES)
-    assert "name" in said and "min" in said and "data" in said
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines if not line.startswith(" ")] == list(ENTRIES)
+    assert max(len(line) for line in lines) <= 80
+    [line] = [line for line in lines if line.startswith("fire-table-1 ")]
+    assert line.endswith("no data") and "min" in line
+    [line] = [line for line in lines if line.startswith("fire-fig-3 ")]
+    assert "cannot be run yet" in line
 
 
 def test_end_to_end_with_worker_processes(tmp_path, capsys, monkeypatch):

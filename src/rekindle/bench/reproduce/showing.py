@@ -55,16 +55,17 @@ def claim_table(rows: Sequence[Row]) -> str:
     return _table(head, body, words=2)
 
 
-def listing(entries: Sequence[Entry]) -> list[list[str]]:
-    """Return the lines of `--list`: name, paper, what, minutes at cpu, data needed."""
+def listing(entries: Sequence[Entry]) -> list[tuple[str, str]]:
+    """Return what `--list` says of each entry: a line with name, minutes at cpu and data needed; and the claim."""
+    width = max(len(entry.name) for entry in entries)
     made = []
     for entry in entries:
         study = entry.study("cpu")
-        ready = study is not None and not entry.waits_for
-        minutes = "-" if study is None or study.minutes is None else f"{study.minutes:g}"
-        data = ", ".join(study.data()) or "none" if study is not None and ready else "-"
-        what = entry.claim if ready else f"{entry.claim} Waits for {entry.waits_for}."
-        made.append([entry.name, f"{entry.paper}, {entry.where}", what, minutes, data])
+        minutes = "" if study is None or study.minutes is None else f"{study.minutes:g} min"
+        data = "cannot be run yet" if study is None or entry.waits_for else ", ".join(study.data()) or "no data"
+        waiting = f" Waits for {entry.waits_for}." if entry.waits_for else ""
+        head = f"{entry.name:<{width}} {minutes:>8}  {data}"
+        made.append((head, f"{entry.paper}, {entry.where}. {entry.claim}{waiting}"))
     return made
 
 
