@@ -44,13 +44,12 @@ def lined(lines: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *body))
 
 
-def main() -> None:
-    """Write all tables."""
+def written() -> str:
+    """Return all tables."""
     parts = ["# Measured rows", "Generated from `rows/` by `python benchmarks/tables.py`; rules in `RULES.md`."]
     parts += [tables(path) for path in sorted((HERE / "rows").glob("*.jsonl"))]
-    parts.append(reproduced(HERE / "reproduce"))
-    (HERE / "TABLES.md").write_text("\n\n".join(parts) + "\n")
+    return "\n\n".join([*parts, reproduced(HERE / "reproduce")]) + "\n"
 
 
 if __name__ == "__main__":
-    main()
+    (HERE / "TABLES.md").write_text(written())

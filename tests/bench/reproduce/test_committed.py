@@ -1,6 +1,7 @@
 """What is committed under benchmarks/reproduce is what the rules make of the committed observations."""
 
 import json
+import runpy
 import shutil
 from pathlib import Path
 
@@ -36,3 +37,9 @@ def told(row):
 
 def test_every_result_is_of_an_entry():
     assert set(COMMITTED) <= set(ENTRIES)
+
+
+def test_the_tables_are_those_of_the_rows():
+    benchmarks = FOLDER.parent
+    written = runpy.run_path(str(benchmarks / "tables.py"))["written"]
+    assert (benchmarks / "TABLES.md").read_text() == written(), "python benchmarks/tables.py makes them anew"
