@@ -2,6 +2,7 @@
 
     python benchmarks/loop.py cnn         # about 3 minutes; appends rows to benchmarks/rows/loop.jsonl
     python benchmarks/loop.py resnet18    # about 20 minutes; without AMX bfloat16 alone is slower than float32
+    python benchmarks/loop.py batches     # about 10 seconds
     python benchmarks/loop.py stacked     # about 8 minutes
     python benchmarks/loop.py sweep       # about 1 minute
     python benchmarks/loop.py start       # about 2 minutes
@@ -10,6 +11,7 @@
   float32 loop over a DataLoader (TensorDataset, shuffled, 0 or 2 workers that stay alive), 32x32 images, batch 256. All
   ways train their own copy of the same network on the same images, one pass each in turn. The ratio is that to the
   faster of the plain ways. All see as many steps; accuracy is on other images.
+- batches: taking batches of 256 out of 10,000 stored images, by `Examples.take` and by brackets, on one thread.
 - stacked: 20 seeds of the synthetic MLP 128-32-32-8, full batch of 256, `rounds`, on one thread: `execute` one after
   the other, `run_stacked`, and bare steps one after the other (forward, backward, SGD, nothing else), processor time.
 - sweep: what a run costs in a sweep beyond its own training, start of the worker included.
@@ -173,6 +175,32 @@ def measure_loop(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
     yield row | judged(speed["ours"] / speed[fastest], at_least=bound) | {"against": fastest}
 
 
+# --- batches ---
+
+STORED = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32)}
+
+
+def measure_batches(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Yield a row for the images of each data set."""
+    torch.set_num_threads(1)
+    turns = given.turns or 15
+    for name, shape in STORED.items():
+        random = torch.Generator().manual_seed(0)
+        stored = torch.randint(256, (10_000, *shape), dtype=torch.uint8, generator=random)
+        examples = Examples(stored, torch.zeros(len(stored), dtype=torch.long))
+        order = torch.randperm(len(stored), generator=random)[: 39 * BATCH].view(39, BATCH)
+        ways = {
+            "ours": lambda own=examples, order=order: seconds(lambda: [own.take(one) for one in order]),
+            "brackets": lambda own=examples, order=order: seconds(
+                lambda: [(own.inputs[one], own.labels[one]) for one in order]
+            ),
+        }
+        taken = medians(take_turns(ways, turns))
+        row: dict[str, Any] = {"images_of": name, "batch_size": BATCH, "threads": 1, "turns": turns}
+        row |= {f"{way}_ms_per_batch": round(1000 * value / len(order), 4) for way, value in taken.items()}
+        yield row | judged(taken["brackets"] / taken["ours"], at_least=1.0)
+
+
 # --- seeds as one ---
 
 
@@ -295,6 +323,7 @@ def judged(
 MEASURE: dict[str, Callable[[argparse.Namespace], Iterator[dict[str, Any]]]] = {
     "cnn": measure_loop,
     "resnet18": measure_loop,
+    "batches": measure_batches,
     "stacked": measure_stacked,
     "sweep": measure_sweep,
     "start": measure_start,
