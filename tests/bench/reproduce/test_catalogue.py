@@ -1,5 +1,6 @@
 """Every entry's specs are checked without training anything: they expand, and their networks fit their data."""
 
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -7,9 +8,14 @@ import torch
 
 from rekindle.bench.reproduce.catalogue import ENTRIES, PAPERS, entry
 from rekindle.bench.reproduce.rules import Numbers
+from rekindle.bench.run import how_of
 from rekindle.core.errors import SettingsError
+from rekindle.core.registry import method
 from rekindle.core.spec import split
+from rekindle.data.dataset import Dataset, Examples
 from rekindle.models.catalogue import build
+from rekindle.protocols.catalogue import protocol
+from rekindle.protocols.loop import length_of
 
 GRAY, COLOUR = (1, 28, 28), (3, 32, 32)
 SHAPES = {
@@ -128,3 +134,24 @@ def test_data_that_must_be_there():
 def test_an_unknown_name_is_told():
     with pytest.raises(SettingsError, match="layerwise-table-1"):
         entry("table-1")
+
+
+def steps_of(run):
+    """Return the steps of a run on 50,000 examples, counted from its stages."""
+    count = round(50_000 * run.sample_fraction)
+    labels = torch.arange(count) % (100 if run.data == "cifar100" else 10)
+    examples = Examples(torch.zeros(count, 1), labels)
+    stages = protocol(run.protocol).stages(Dataset("", examples, examples, int(labels.max()) + 1), 0)
+    return sum(length_of(stage, how_of(run)).total for stage in stages)
+
+
+@pytest.mark.parametrize("name", ["fire-fig-2a", "fire-fig-2b", "fire-fig-2c"])
+def test_what_goes_by_steps_is_hastened_as_much_as_runs_are_shortened(name):
+    study = entry(name).study("cpu")
+    runs = {cell.method: of_cell[0] for cell, of_cell in study.runs(seeds=1)}
+    published = entry(name).study("paper").runs(seeds=1)[0][1][0]
+    shorter = steps_of(published) / steps_of(runs["no intervention"])
+    assert int(re.search(r"ReDo (\d+) times as often", study.reduced)[1]) == round(shorter)
+    assert method(runs["ReDo"].methods).period == pytest.approx(1000 / shorter, abs=1)
+    assert method(runs["CBP"].methods).maturity == pytest.approx(1000 / shorter, abs=1)
+    assert 1e-5 * 0.9 < method(runs["CBP"].methods).rate / shorter < 1e-4 * 1.1
