@@ -63,7 +63,7 @@ def plan(
             raise PlanError(
                 expected="a one-shot method, as a spec string or as settings",
                 got=f"{type(one).__name__}",
-                fix='write for example "fire" or rk.method("fire:iterations=5")',
+                fix='write for example "fire" or rk.method("fire:scale=norm")',
             )
         content = content + one.plan(graph, evidence, seed)
     if not content.edits and not content.grafts:

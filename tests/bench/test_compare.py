@@ -283,9 +283,9 @@ def test_per_step_methods_work_all_through_the_training():
 
 
 def test_several_in_one_and_settings():
-    settings = rk.method("fire:iterations=3,skip=a.*|b.*")
+    settings = rk.method("fire:solver=newton_schulz,iterations=3,skip=a.*|b.*")
     found = small(methods=["fire+soft_rescale", rk.method("head_reset"), ["fire", "l2"], settings])
-    names = ["fire+soft_rescale", "head_reset", "fire+l2", "fire:iterations=3,skip=a.*|b.*"]
+    names = ["fire+soft_rescale", "head_reset", "fire+l2", "fire:solver=newton_schulz,iterations=3,skip=a.*|b.*"]
     assert [outcome.method for outcome in found.outcomes][1:-1] == names
 
 

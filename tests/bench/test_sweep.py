@@ -94,8 +94,8 @@ def test_a_file_that_is_not_there(tmp_path):
 
 
 def test_a_preset_stands_below_what_is_given():
-    sweep = parse_sweep("preset: fire.warm_start.cifar10\nclip: 1\ngrid: {methods: [none, redo, fire:iterations=2]}")
-    assert sweep.grid == {"methods": ["none", "redo:threshold=0.5", "fire:iterations=2"]}
+    sweep = parse_sweep("preset: fire.warm_start.cifar10\nclip: 1\ngrid: {methods: [none, redo, fire:blend=0.5]}")
+    assert sweep.grid == {"methods": ["none", "redo:threshold=0.5", "fire:blend=0.5"]}
     assert sweep.fixed["clip"] == 1 and sweep.fixed["warmup"] == 0.1 and sweep.fixed["model"] == "resnet18"
     turned = parse_sweep("preset: fire.warm_start.cifar10\nmethods: snr\ngrid: {model: [cnn, resnet18]}")
     assert turned.fixed["methods"] == "snr:threshold=0.01" and "model" not in turned.fixed

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import rekindle as rk
-from rekindle.core.errors import PlanError
+from rekindle.core.errors import PlanError, SettingsError
 from rekindle.graph.blocks import inside_attention_blocks
 from rekindle.testing.zoo import ZOO
 
@@ -187,6 +187,28 @@ def test_the_paper_s_preset_is_ten_cubic_steps_on_everything():
         expected = x * math.sqrt(x.shape[0] / x.shape[1])
         assert torch.allclose(dict(model.named_parameters())[name], expected, atol=1e-5), name
     assert example is not None
+
+
+@pytest.mark.parametrize("other", ["iterations=1", "attention=qk,solver=exact", "first=false", "scale=init"])
+def test_the_paper_s_preset_refuses_what_it_decides(other):
+    with pytest.raises(SettingsError, match="preset='paper' alone") as refused:
+        rk.method(f"fire:preset=paper,{other}")
+    assert other.rpartition(",")[2].split("=")[0] in str(refused.value)
+
+
+def test_the_paper_s_preset_takes_blend_and_skip():
+    assert rk.method("fire:preset=paper,blend=0.5,skip=head.*,iterations=10").blend == 0.5
+
+
+@pytest.mark.parametrize("solver", ["auto", "exact"])
+def test_iterations_are_refused_where_there_are_none(solver):
+    with pytest.raises(SettingsError, match="no iterations with solver"):
+        rk.method(f"fire:solver={solver},iterations=5")
+
+
+def test_tolerance_is_refused_where_nobody_looks_at_it():
+    with pytest.raises(SettingsError, match="no tolerance with solver='quintic'"):
+        rk.method("fire:solver=quintic,tolerance=1e-2")
 
 
 def test_first_and_last_can_stay():

@@ -147,7 +147,7 @@ _BEST = {
 def _best_of_fire(alpha: float, floor: float, *rest: Any) -> dict[str, str]:
     parseval, rate, maturity, redo, l2_init, snr = rest
     return {
-        "fire": "fire:iterations=10",
+        "fire": "fire:preset=paper",
         "shrink_perturb": "shrink_perturb:shrink=0.8",
         "dash": f"dash:alpha={alpha},floor={floor}",
         "parseval": f"parseval:strength={parseval}",

@@ -45,6 +45,9 @@ def settings(cls: type[T]) -> type[T]:
 def _explain(name: str, made: Any, error: pydantic.ValidationError) -> SettingsError:
     fields = {field.name: field for field in dataclasses.fields(made)}
     first = error.errors()[0]
+    own = first.get("ctx", {}).get("error")
+    if isinstance(own, SettingsError):  # of a `__post_init__`, which looks at several settings together
+        return own
     key = str(first["loc"][0]) if first["loc"] else "?"
     if key not in fields:
         return SettingsError(

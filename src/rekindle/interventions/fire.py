@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -13,7 +14,7 @@ from torch.optim import Optimizer
 
 from rekindle.core.card import Card
 from rekindle.core.edit import Edit, Edits, Skip
-from rekindle.core.errors import PlanError
+from rekindle.core.errors import PlanError, SettingsError
 from rekindle.core.names import matches
 from rekindle.core.record import ChangeRecord
 from rekindle.core.settings import settings
@@ -72,7 +73,7 @@ class Fire:
     Args:
         solver: How the isometry is found: the cheapest way to the tolerance (auto), exact, or the published polynomial
             iteration with these coefficients.
-        iterations: Steps of the published iteration; auto and exact have none.
+        iterations: Steps of the published iteration; auto and exact have none, and refuse another number.
         tolerance: Deviation from isometry per row, scale divided out, that auto must reach.
         scale: Paper (sqrt(out/in), over kernel positions), norm (keep the matrix's), or init (the initialiser's).
         attention: Treat only queries and keys of attention blocks (qk), or all their weights (all).
@@ -81,8 +82,8 @@ class Fire:
         heads: Treat a query or key projection as one matrix (whole) or head by head (each).
         blend: 0 keeps the old weights, 1 gives the isometry.
         skip: Patterns of tensor names to leave alone, as in `head.*`.
-        preset: "paper": ten cubic steps on every linear and convolution weight with the paper's scale, whatever else is
-            set; embeddings stay.
+        preset: "paper": ten cubic steps on every linear and convolution weight with the paper's scale; embeddings stay.
+            Beside it only blend and skip can be set.
     """
 
     key: ClassVar[str] = "fire"
@@ -100,6 +101,34 @@ class Fire:
     blend: Annotated[float, Field(ge=0, le=1)] = 1.0
     skip: tuple[str, ...] = ()
     preset: Literal["paper"] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse settings that would be left aside without a word."""
+        given = [one.name for one in fields(self) if getattr(self, one.name) != one.default]
+        idle = [name for name in given if name not in ("blend", "skip", "preset")] if self.preset else []
+        if idle:
+            self._refuse(
+                idle,
+                "preset='paper' alone, or with blend and skip: it decides all other settings of fire",
+                "leave out the preset and say solver='newton_schulz', attention='all', which it stands for, with what "
+                "you want to change; or leave out the others",
+            )
+        if self.solver in ("auto", "exact") and "iterations" in given:
+            self._refuse(
+                ["iterations"],
+                f"no iterations with solver={self.solver!r}, which goes on until it is there",
+                "add solver='newton_schulz' for so many steps of the published iteration, or leave out iterations",
+            )
+        if self.solver != "auto" and "tolerance" in given:
+            self._refuse(
+                ["tolerance"],
+                f"no tolerance with solver={self.solver!r}: only auto looks at it",
+                "leave out tolerance, or take solver='auto'",
+            )
+
+    def _refuse(self, names: list[str], expected: str, fix: str) -> None:
+        got = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+        raise SettingsError(expected=expected, got=got, fix=fix)
 
     def plan(self, graph: UnitGraph, evidence: Evidence, seed: int) -> Edits:
         """Return an edit for each weight that is treated, and a skip with the reason for each that is not."""

@@ -32,7 +32,6 @@ PERCENT = (
 
 def _methods(run: str) -> dict[str, Fields | str]:
     best: dict[str, Fields | str] = {title: BEST[run][key] for key, title in TITLES.items()}
-    best["FIRE"] = "fire:preset=paper"
     return {"no intervention": "none", "full reset": "fresh", **best, "Muon": MUON}
 
 
