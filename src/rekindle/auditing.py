@@ -129,7 +129,7 @@ def audit(
         loss: Function (model, batch) -> scalar; cross entropy if left out and targets are integers.
         reference: Initial weights: a state dict, a model, or a function that builds a fresh model.
         metrics: Keys of metrics; all by default.
-        thresholds: By rule, instead of `metrics.findings.THRESHOLDS`.
+        thresholds: By rule, instead of those in `metrics.findings.RULES`.
         compare: Look at a fresh network of the same class too, which the rules compare with.
         probe: Run the trainability probe, which trains copies for a few steps.
         seed: Seed of every draw.

@@ -2,7 +2,7 @@
 
 What is normal depends on the network: a deep ReLU network has dormant units and a low rank before it has learned
 anything. So the rules compare with a fresh network of the same class, drawn by its own initialisers and shown the same
-data, wherever one can be had. Thresholds are in `THRESHOLDS` and can be changed for a single audit.
+data, wherever one can be had. Their thresholds can be changed for a single audit.
 """
 
 from __future__ import annotations
@@ -16,16 +16,7 @@ from rekindle.metrics.reading import Reading
 
 Severity = Literal["note", "warning", "serious"]
 Readings = Mapping[str, Reading]
-
-# What each rule compares with, and from where on it speaks.
-THRESHOLDS: dict[str, float] = {
-    "dormant_units": 0.25,  # share of a layer's units that are dormant, beyond that of a fresh network
-    "frozen_weights": 0.02,  # share of a group's weights that are frozen (double or triple), beyond a fresh network's
-    "collapsed_rank": 0.25,  # effective rank of a layer's features over that of a fresh network
-    "large_norms": 3.0,  # norm of a weight over the one it is drawn with
-    "uneven_spectrum": 20.0,  # deviation from isometry, scale divided out, over that of a fresh weight
-    "slow_learner": 0.1,  # how much worse than fresh ones it learns, relative, at the near end of the interval
-}
+Values = Mapping[str, float]
 FEWEST = 4  # dormant units more than in a fresh network: fewer are chance in a layer of a few units
 
 
@@ -60,159 +51,107 @@ class Finding:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class Rule:
+    """One kind of finding.
+
+    Args:
+        compare: Maps the readings of the network and of a fresh one to a value for each part.
+        threshold: From where on it speaks.
+        serious: From where on it is more than a warning.
+        sentence: What is said of {n} parts, of which {worst} has {value}.
+        source: Paper behind the rule.
+        suggestion: Spec of the method that would help.
+        advice: How to use it.
+        lower: Low values are the bad ones.
+        held: As `compare`: what is held against the threshold, if not the value that is told.
+    """
+
+    compare: Callable[[Readings, Readings], Values]
+    threshold: float
+    serious: float
+    sentence: str
+    source: str
+    suggestion: str
+    advice: str
+    lower: bool = False
+    held: Callable[[Readings, Readings], Values] | None = None
+
+    def find(self, name: str, readings: Readings, fresh: Readings, limit: float) -> Finding | None:
+        """Return the finding, if there is one."""
+        values = self.compare(readings, fresh)
+        held = values if self.held is None else self.held(readings, fresh)
+        parts = [part for part in values if self._beyond(held[part], limit)]
+        if not parts:
+            return None
+        parts.sort(key=values.__getitem__, reverse=not self.lower)
+        worst = values[parts[0]]
+        told = f"{len(parts)} layer{'s' * (len(parts) > 1)}"
+        return Finding(
+            rule=name,
+            severity="serious" if self._beyond(worst, self.serious) else "warning",
+            sentence=self.sentence.format(n=told, worst=parts[0], value=worst),
+            parts=tuple(parts),
+            value=worst,
+            threshold=limit,
+            source=self.source,
+            suggestion=self.suggestion,
+            advice=self.advice,
+        )
+
+    def _beyond(self, value: float, limit: float) -> bool:
+        return value < limit if self.lower else value > limit
+
+
 def find(readings: Readings, fresh: Readings, thresholds: Mapping[str, float] | None = None) -> tuple[Finding, ...]:
     """Return what the rules find, serious first.
 
     Args:
         readings: Of the network.
         fresh: Of a fresh network of the same class, as far as there is one.
-        thresholds: Instead of those in `THRESHOLDS`, by rule.
+        thresholds: Instead of those of `RULES`, by rule.
 
     Raises:
         SettingsError: A threshold for a rule that does not exist.
     """
-    limits = THRESHOLDS | dict(thresholds or {})
-    unknown = sorted(set(limits) - set(THRESHOLDS))
+    limits = {name: rule.threshold for name, rule in RULES.items()} | dict(thresholds or {})
+    unknown = sorted(set(limits) - set(RULES))
     if unknown:
         raise SettingsError(
-            expected=f"thresholds of the rules {', '.join(THRESHOLDS)}", got=unknown[0], fix="correct the name"
+            expected=f"thresholds of the rules {', '.join(RULES)}", got=unknown[0], fix="correct the name"
         )
-    found = [finding for name, rule in RULES.items() if (finding := rule(readings, fresh, limits[name])) is not None]
+    every = [rule.find(name, readings, fresh, limits[name]) for name, rule in RULES.items()]
+    found = [finding for finding in every if finding is not None]
     order: dict[str, int] = {"serious": 0, "warning": 1, "note": 2}
     return tuple(sorted(found, key=lambda finding: order[finding.severity]))
 
 
-def dormant_units(readings: Readings, fresh: Readings, limit: float) -> Finding | None:
-    """Units that hardly respond to any input, beyond what a fresh network has."""
-    worse = _beyond(readings.get("dormant"), fresh.get("dormant"))
+def _dormant(readings: Readings, fresh: Readings) -> Values:
+    """Return the share of units that hardly respond to any input, beyond that of a fresh network."""
     sizes = {name: len(scores) for name, scores in _detail(readings.get("dormant"), "scores").items()}
-    worse = {name: value for name, value in worse.items() if value * sizes.get(name, FEWEST) >= FEWEST}
-    return _finding(
-        "dormant_units",
-        {name: value for name, value in worse.items() if value > limit},
-        limit,
-        serious=0.5,
-        sentence="{n} with units that no longer respond: in {worst} {value:.0%} of the units more than in "
-        "a fresh network are dormant",
-        source="Sokar et al. 2023, The Dormant Neuron Phenomenon in Deep Reinforcement Learning; FIRE: Theorem 4",
-        suggestion="redo",
-        advice="run rk.Keeper(model, optimizer, 'redo') while you go on training, or rk.fire_ once before",
-    )
+    worse = _exceeding(readings.get("dormant"), fresh.get("dormant"))
+    return {name: value for name, value in worse.items() if value * sizes.get(name, FEWEST) >= FEWEST}
 
 
-def frozen_weights(readings: Readings, fresh: Readings, limit: float) -> Finding | None:
-    """Weights whose own and neighbouring factors are near zero, so that no gradient moves them."""
-    worse = _beyond(readings.get("frozen"), fresh.get("frozen"))
-    return _finding(
-        "frozen_weights",
-        {name: value for name, value in worse.items() if value > limit},
-        limit,
-        serious=0.2,
-        sentence="{n} with weights that gradients cannot move: in {worst} {value:.0%} of them are "
-        "frozen, because the factors next to them are near zero too",
-        source="Mutually frozen weights: 6.1 to 6.5",
-        suggestion="dirac_reset",
-        advice="apply rk.dirac_reset_ before the new data; lower weight decay afterwards",
-    )
-
-
-def collapsed_rank(readings: Readings, fresh: Readings, limit: float) -> Finding | None:
-    """Features that use few directions, compared with a fresh network on the same data."""
-    ratio = _over(readings.get("effective_rank"), fresh.get("effective_rank"))
-    return _finding(
-        "collapsed_rank",
-        {name: value for name, value in ratio.items() if value < limit},
-        limit,
-        serious=0.1,
-        lower=True,
-        sentence="{n} with features that use few directions: in {worst} the effective rank is {value:.0%} of that "
-        "of a fresh network on the same data",
-        source="Kumar et al. 2021, Implicit Under-Parameterization; FIRE: Theorem 3",
-        suggestion="fire",
-        advice="apply rk.fire_ before the new data; a low rank may also mean that the task is simple",
-    )
-
-
-def large_norms(readings: Readings, fresh: Readings, limit: float) -> Finding | None:
-    """Weights that have grown far beyond the size they were drawn with."""
-    ratio = _over(readings.get("weight_norm"), fresh.get("weight_norm"))
-    return _finding(
-        "large_norms",
-        {name: value for name, value in ratio.items() if value > limit},
-        limit,
-        serious=10.0,
-        sentence="{n} that have grown: {worst} has {value:.1f} times the norm that it was drawn with",
-        source="Soft Weight Rescaling: 1, 3; Lyle et al. 2024",
-        suggestion="rescale",
-        advice="apply rk.rescale_ once, and keep 'soft_rescale' in a Keeper while you train on",
-    )
-
-
-def uneven_spectrum(readings: Readings, fresh: Readings, limit: float) -> Finding | None:
-    """Weight matrices with a few large singular values and many small ones, compared with fresh ones."""
+def _uneven(readings: Readings, fresh: Readings) -> Values:
+    """Return the deviation of weights from an isometry, scale divided out, over that of fresh ones."""
     now, then = (_detail(source.get("dfi"), "scale_free") for source in (readings, fresh))
-    ratio = {name: value / max(then[name], 1e-3) for name, value in now.items() if name in then}
-    return _finding(
-        "uneven_spectrum",
-        {name: value for name, value in ratio.items() if value > limit},
-        limit,
-        serious=100.0,
-        sentence="{n} that stretch few directions and squeeze the others: {worst} deviates from an isometry "
-        "{value:.1f} times as much as a fresh one",
-        source="FIRE: 3.2, Theorems 2 to 4",
-        suggestion="fire",
-        advice="apply rk.fire_ before the new data",
-    )
+    return {name: value / max(then[name], 1e-3) for name, value in now.items() if name in then}
 
 
-def slow_learner(readings: Readings, fresh: Readings, limit: float) -> Finding | None:
-    """A network that learns worse than fresh ones of its class: the question itself."""
+def _slowness(readings: Readings, fresh: Readings) -> Values:
+    """Return how much worse than fresh ones the network learns, relative."""
     reading = readings.get("trainability")
-    if reading is None:
-        return None
-    low = float(reading.details.get("low", reading.summary))
-    return _finding(
-        "slow_learner",
-        {"model": reading.summary} if low > limit else {},
-        limit,
-        serious=0.5,
-        sentence="it learns worse than fresh networks of its class: {value:.0%} more loss over the same short training",
-        source="Ash and Adams 2020, On Warm-Starting Neural Network Training; FIRE: 4.1",
-        suggestion="shrink_perturb",
-        advice="apply rk.shrink_perturb_ (or rk.fire_) before the new data, and compare with a fresh start",
-    )
+    return {} if reading is None else {"model": reading.summary}
 
 
-RULES: dict[str, Callable[[Readings, Readings, float], Finding | None]] = {
-    "slow_learner": slow_learner,
-    "dormant_units": dormant_units,
-    "frozen_weights": frozen_weights,
-    "collapsed_rank": collapsed_rank,
-    "large_norms": large_norms,
-    "uneven_spectrum": uneven_spectrum,
-}
+def _slowness_at_least(readings: Readings, fresh: Readings) -> Values:
+    """Return the same at the near end of its interval."""
+    reading = readings.get("trainability")
+    return {} if reading is None else {"model": float(reading.details.get("low", reading.summary))}
 
 
-def _finding(
-    rule: str,
-    parts: Mapping[str, float],
-    limit: float,
-    *,
-    serious: float,
-    sentence: str,
-    lower: bool = False,
-    **said: str,
-) -> Finding | None:
-    if not parts:
-        return None
-    order = sorted(parts, key=lambda name: parts[name], reverse=not lower)
-    worst = parts[order[0]]
-    grave = worst < serious if lower else worst > serious
-    words = sentence.format(n=f"{len(parts)} layer{'s' * (len(parts) > 1)}", worst=order[0], value=worst)
-    return Finding(rule, "serious" if grave else "warning", words, tuple(order), worst, limit, **said)
-
-
-def _beyond(reading: Reading | None, fresh: Reading | None) -> dict[str, float]:
+def _exceeding(reading: Reading | None, fresh: Reading | None) -> dict[str, float]:
     """Return by how much each part exceeds that of a fresh network."""
     if reading is None:
         return {}
@@ -230,3 +169,69 @@ def _over(reading: Reading | None, fresh: Reading | None) -> dict[str, float]:
 
 def _detail(reading: Reading | None, name: str) -> dict[str, Any]:
     return dict(reading.details.get(name, {})) if reading is not None else {}
+
+
+RULES = {
+    # The question itself.
+    "slow_learner": Rule(
+        _slowness,
+        held=_slowness_at_least,
+        threshold=0.1,
+        serious=0.5,
+        sentence="it learns worse than fresh networks of its class: {value:.0%} more loss over the same short training",
+        source="Ash and Adams 2020, On Warm-Starting Neural Network Training; FIRE: 4.1",
+        suggestion="shrink_perturb",
+        advice="apply rk.shrink_perturb_ (or rk.fire_) before the new data, and compare with a fresh start",
+    ),
+    "dormant_units": Rule(
+        _dormant,
+        threshold=0.25,
+        serious=0.5,
+        sentence="{n} with units that no longer respond: in {worst} {value:.0%} of the units more than in "
+        "a fresh network are dormant",
+        source="Sokar et al. 2023, The Dormant Neuron Phenomenon in Deep Reinforcement Learning; FIRE: Theorem 4",
+        suggestion="redo",
+        advice="run rk.Keeper(model, optimizer, 'redo') while you go on training, or rk.fire_ once before",
+    ),
+    # Double or triple: the share of a group's weights.
+    "frozen_weights": Rule(
+        lambda readings, fresh: _exceeding(readings.get("frozen"), fresh.get("frozen")),
+        threshold=0.02,
+        serious=0.2,
+        sentence="{n} with weights that gradients cannot move: in {worst} {value:.0%} of them are "
+        "frozen, because the factors next to them are near zero too",
+        source="Mutually frozen weights: 6.1 to 6.5",
+        suggestion="dirac_reset",
+        advice="apply rk.dirac_reset_ before the new data; lower weight decay afterwards",
+    ),
+    "collapsed_rank": Rule(
+        lambda readings, fresh: _over(readings.get("effective_rank"), fresh.get("effective_rank")),
+        threshold=0.25,
+        serious=0.1,
+        lower=True,
+        sentence="{n} with features that use few directions: in {worst} the effective rank is {value:.0%} of that "
+        "of a fresh network on the same data",
+        source="Kumar et al. 2021, Implicit Under-Parameterization; FIRE: Theorem 3",
+        suggestion="fire",
+        advice="apply rk.fire_ before the new data; a low rank may also mean that the task is simple",
+    ),
+    "large_norms": Rule(
+        lambda readings, fresh: _over(readings.get("weight_norm"), fresh.get("weight_norm")),
+        threshold=3.0,
+        serious=10.0,
+        sentence="{n} that have grown: {worst} has {value:.1f} times the norm that it was drawn with",
+        source="Soft Weight Rescaling: 1, 3; Lyle et al. 2024",
+        suggestion="rescale",
+        advice="apply rk.rescale_ once, and keep 'soft_rescale' in a Keeper while you train on",
+    ),
+    "uneven_spectrum": Rule(
+        _uneven,
+        threshold=20.0,
+        serious=100.0,
+        sentence="{n} that stretch few directions and squeeze the others: {worst} deviates from an isometry "
+        "{value:.1f} times as much as a fresh one",
+        source="FIRE: 3.2, Theorems 2 to 4",
+        suggestion="fire",
+        advice="apply rk.fire_ before the new data",
+    ),
+}
