@@ -11,7 +11,7 @@ from torch.nn.utils.parametrizations import weight_norm
 from torch.utils import _pytree as pytree
 
 import rekindle as rk
-from rekindle.core.errors import PlanError, PlanWarning
+from rekindle.core.errors import PlanError, PlanWarning, SettingsError
 from rekindle.graph.export import as_call
 from rekindle.graph.scaling import wishes_of
 from rekindle.interventions.rescale import rescale_
@@ -74,6 +74,30 @@ def test_two_layers_by_hand():
     assert torch.allclose(net[0].bias, torch.tensor([1.0, -2.0]))
     assert torch.allclose(net[2].weight, torch.tensor([[0.0, 1.0]]))
     assert torch.allclose(net[2].bias, torch.tensor([0.7]))
+
+
+@pytest.mark.parametrize("strength", [0.25, 1.0])
+def test_a_part_of_the_way_by_hand(strength):
+    """Norms 5 and 2 go towards 1 and 1; biases get the running product, or stay."""
+    net = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 1)).double()
+    start = {"0.weight": [[1.0, 0.0], [0.0, 0.0]], "0.bias": [0.0, 0.0], "2.weight": [[0.6, 0.8]], "2.bias": [0.0]}
+    now = {"0.weight": [[0.0, 3.0], [4.0, 0.0]], "0.bias": [5.0, -10.0], "2.weight": [[0.0, 2.0]], "2.bias": [7.0]}
+    net.load_state_dict({name: torch.tensor(value) for name, value in now.items()})
+    alone = copy.deepcopy(net)
+    reference = {name: torch.tensor(v, dtype=torch.float64) for name, v in start.items()}
+    rescale_(net, example=torch.zeros(1, 2).double(), reference=reference, strength=strength)
+    rescale_(alone, reference=reference, strength=strength, proportional=False)
+    first, second = 5 - 4 * strength, 2 - strength  # the new norms
+    for each in (net, alone):
+        assert float(each[0].weight.detach().norm()) == pytest.approx(first, rel=1e-12)
+        assert float(each[2].weight.detach().norm()) == pytest.approx(second, rel=1e-12)
+    assert net[2].bias.item() == pytest.approx(7 * first / 5 * second / 2, rel=1e-12) and alone[2].bias.item() == 7.0
+
+
+@pytest.mark.parametrize("strength", [0, -0.5, 1.5, math.nan])
+def test_a_strength_is_a_part(strength):
+    with pytest.raises(SettingsError, match="strength"):
+        rk.method(f"rescale:strength={strength}")
 
 
 @pytest.mark.parametrize("name", ["mlp", "vgg", "conv3d", "grouped_conv", "conv_transpose", "cnn_bn", "layer_norm_mlp"])

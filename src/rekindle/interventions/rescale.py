@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -28,7 +30,8 @@ CARD = Card(
     title="Weight rescaling",
     source="Soft Weight Rescaling: 3.2 (Definition 1, Theorem 1, Fig. 1), 3.3, A; "
     "The Impact of Reinitialization on Generalization in Convolutional Neural Networks: B, 'Rescaling'",
-    what="Brings every weight back to the norm that it had at the start. W_l <- c_l W_l, c_l = |W_l, initial|/|W_l|. "
+    what="Brings every weight back to the norm that it had at the start. W_l <- c_l W_l, c_l = |W_l, initial|/|W_l|; "
+    "or a part of the way: with strength s, c_l = (s |W_l, initial| + (1-s) |W_l|)/|W_l|. "
     "With proportional=True biases get the running product, b_l <- c_1 ... c_l b_l, so that the new function is "
     "C f(x), C > 0: the same decisions, the same accuracy. Scales and shifts of normalisation layers count as W and b, "
     "running statistics follow. With proportional=False biases stay, and the function changes.",
@@ -72,11 +75,29 @@ CARD = Card(
 )
 
 
+@dataclass(frozen=True)
+class Aim:
+    """Where the norm of a weight goes: to `target`, or `strength` of the way.
+
+    Example:
+        >>> Aim(target=1.0, strength=0.5).factor(3.0) * 3.0
+        2.0
+    """
+
+    target: float
+    strength: float
+
+    def factor(self, norm: float) -> float:
+        """Return c_l; what is zero, or not finite (and refused when it is edited), asks for nothing."""
+        return self.strength * self.target / norm + (1 - self.strength) if 0 < norm < math.inf else 1.0
+
+
 @settings
 class Rescale:
     """Settings of rescaling.
 
     Args:
+        strength: How far each weight's norm goes back to the initial one: 1 all the way, 0 not at all.
         proportional: Scale biases too, so that the function is only scaled; otherwise each weight for itself.
         skip: Patterns of tensor names that keep their values; with `proportional` the others are fitted around them.
     """
@@ -85,6 +106,7 @@ class Rescale:
     card: ClassVar[Card] = CARD
     identity: ClassVar[dict[str, Any]] = {"skip": ("*",)}
 
+    strength: Annotated[float, Field(gt=0, le=1)] = 1.0
     proportional: bool = True
     skip: tuple[str, ...] = ()
 
@@ -105,9 +127,8 @@ class Rescale:
             else:
                 wishes.append(wish)
                 targets.append(float(target or 0.0))
-        planned = (
-            self._together(graph, evidence, wishes, targets) if self.proportional else _apart(graph, wishes, targets)
-        )
+        aims = [Aim(target, self.strength) for target in targets]
+        planned = self._together(graph, evidence, wishes, aims) if self.proportional else _apart(graph, wishes, aims)
         edited = {edit.tensor for edit in planned.edits}
         tensor_of = {wish.name: wish.tensor for wish in wishes_of(graph)}
         return planned + Edits(skips=tuple(skip for skip in skips if tensor_of[skip.tensor] not in edited))
@@ -119,15 +140,13 @@ class Rescale:
             return "its initial norm is not known; pass reference= (the initial weights, or a function that builds it)"
         return "" if target > 0 else "its initial norm is zero"
 
-    def _together(
-        self, graph: UnitGraph, evidence: Evidence, wishes: Sequence[Wish], targets: Sequence[float]
-    ) -> Edits:
+    def _together(self, graph: UnitGraph, evidence: Evidence, wishes: Sequence[Wish], aims: Sequence[Aim]) -> Edits:
         fixed = [name for name in graph.sizes.blocks if matches(name, self.skip)]
         scaling = prepare(graph, wishes, fixed)
         now = tensors_of(evidence.model) if evidence.model is not None else None
-        known = [_log_factor(now, wish, target) for wish, target in zip(wishes, targets, strict=True)] if now else None
+        known = [_log_factor(now, wish, aim) for wish, aim in zip(wishes, aims, strict=True)] if now else None
         edits = [
-            _edit(name, part, scaling, targets, known, graph.parameters.get(name))
+            _edit(name, part, scaling, aims, known, graph.parameters.get(name))
             for name, part in scaling.parts.items()
             if part.needs()
         ]
@@ -169,7 +188,7 @@ def _edit(
     name: str,
     part: Part,
     scaling: Scaling,
-    targets: Sequence[float],
+    aims: Sequence[Aim],
     known: Sequence[float] | None,
     shape: tuple[int, ...] | None,
 ) -> Edit:
@@ -184,7 +203,7 @@ def _edit(
 
     def op(old: Tensor, *others: Tensor) -> Tensor:
         given = dict(zip(reads, others, strict=True))
-        wanted = [_log_factor(given, scaling.wishes[n], targets[n]) if known is None else known[n] for n in needs]
+        wanted = [_log_factor(given, scaling.wishes[n], aims[n]) if known is None else known[n] for n in needs]
         factor = part.factor(powers @ torch.tensor(wanted, dtype=torch.float64), old)
         if isinstance(where, Elements):
             factor = where.read(factor.expand(shape or where.chosen.shape))
@@ -193,23 +212,17 @@ def _edit(
     return Edit(name, op, "rescale", where, reads)
 
 
-def _log_factor(given: Mapping[str, Tensor], wish: Wish, target: float) -> float:
-    """Return log(target / norm); what is zero, or not finite (and refused when it is edited), asks for nothing."""
-    norm = _norm(wish.where.read(given[wish.tensor].detach()))
-    return math.log(target / norm) if 0 < norm < math.inf else 0.0
+def _log_factor(given: Mapping[str, Tensor], wish: Wish, aim: Aim) -> float:
+    return math.log(aim.factor(_norm(wish.where.read(given[wish.tensor].detach()))))
 
 
-def _apart(graph: UnitGraph, wishes: Sequence[Wish], targets: Sequence[float]) -> Edits:
-    """Scale each weight to its norm, and nothing else (Fig. 1, left)."""
+def _apart(graph: UnitGraph, wishes: Sequence[Wish], aims: Sequence[Aim]) -> Edits:
+    """Scale each weight by its own factor, and nothing else (Fig. 1, left)."""
 
-    def to(target: float) -> Callable[[Tensor], Tensor]:
-        def op(old: Tensor) -> Tensor:
-            norm = _norm(old)
-            return old * (target / norm) if norm > 0 else old
+    def to(aim: Aim) -> Callable[[Tensor], Tensor]:
+        return lambda old: old * aim.factor(_norm(old))
 
-        return op
-
-    edits = [Edit(w.tensor, to(target), "rescale", w.where) for w, target in zip(wishes, targets, strict=True)]
+    edits = [Edit(w.tensor, to(aim), "rescale", w.where) for w, aim in zip(wishes, aims, strict=True)]
     blind = "without example= the scales of normalisation layers are not told from other parameters, and left alone"
     return Edits(tuple(edits), notices=() if graph.traced or not edits else (blind,))
 
