@@ -31,6 +31,12 @@ def test_synthetic_sets_follow_the_seed_and_test_is_not_train():
     assert not torch.equal(one.train.inputs, one.test.inputs[:256])
 
 
+def test_a_draw_is_shared_by_all_seeds():
+    one, other = load("synthetic:draw=5", seed=1), load("synthetic:draw=5", seed=2)
+    assert torch.equal(one.train.inputs, other.train.inputs) and torch.equal(one.test.labels, other.test.labels)
+    assert torch.equal(one.train.inputs, load("synthetic", seed=5).train.inputs)
+
+
 def test_templates_are_ten_different_shapes():
     shapes = templates()
     assert shapes.shape == (10, 12)

@@ -13,7 +13,13 @@ from rekindle.data.dataset import Dataset, Examples
 
 
 def load_synthetic(
-    signal: float = 1.0, train: int = 256, test: int = 2048, coordinates: int = 128, bits: int = 3, seed: int = 0
+    signal: float = 1.0,
+    train: int = 256,
+    test: int = 2048,
+    coordinates: int = 128,
+    bits: int = 3,
+    draw: int | None = None,
+    seed: int = 0,
 ) -> Dataset:
     """Draw the set.
 
@@ -23,6 +29,7 @@ def load_synthetic(
         test: Number of test examples; the paper does not tell its own.
         coordinates: Length of x.
         bits: Coordinates that tell the class; there are 2 to the power of `bits` classes.
+        draw: A number that decides the set instead of `seed`, so that runs with different seeds share it.
         seed: Decides every draw.
 
     Example:
@@ -30,8 +37,9 @@ def load_synthetic(
         >>> data.shape, data.classes, sorted(set(data.train.inputs[:, 0].tolist()))
         ((128,), 8, [-0.5, 0.5])
     """
+    source = seed if draw is None else draw
     first, second = [
-        _draw(name, count, signal, coordinates, bits, seed) for name, count in (("train", train), ("test", test))
+        _draw(name, count, signal, coordinates, bits, source) for name, count in (("train", train), ("test", test))
     ]
     return Dataset(f"synthetic:signal={signal:g}", first, second, classes=2**bits)
 

@@ -148,7 +148,10 @@ ROWS = [
 
 @pytest.mark.parametrize(
     ("at", "expected"),
-    [("last", 0.7), ("best", 0.9), ("boundary", 0.2), ("gap", -0.4), ("ends", 0.6), ("late", 0.7), ("trend", 0.2)],
+    [
+        *(("last", 0.7), ("best", 0.9), ("rise", 0.4), ("boundary", 0.2)),
+        *(("gap", -0.4), ("ends", 0.6), ("late", 0.7), ("trend", 0.2)),
+    ],
 )
 def test_what_is_read_of_a_run(at, expected):
     assert value(ROWS, Measure(at=at)) == pytest.approx(expected)
@@ -160,6 +163,10 @@ def test_late_is_the_last_quarter():
     rows = [{"stage": s, "event": "end", "accuracy": float(s)} for s in range(8)]
     assert value(rows, Measure(at="late")) == 6.5
     assert value(rows, Measure(at="trend")) == 6.5 - 0.5
+
+
+def test_of_one_stage_there_is_no_rise():
+    assert value(ROWS[:1], Measure(at="rise")) is None
 
 
 # --- the verb ---

@@ -44,6 +44,12 @@ def value(rows: Sequence[Row], measure: Measure) -> float | None:
     return float(measure.scale * np.mean(numbers)) if numbers and len(numbers) == len(found) else None
 
 
+def _best_by_stage(rows: Sequence[Row], column: str) -> list[float]:
+    """Return the highest number of each stage, in their order."""
+    stages = dict.fromkeys(row["stage"] for row in rows)
+    return [max(row[column] for row in rows if row["stage"] == stage) for stage in stages]
+
+
 def _pick(rows: Sequence[Row], measure: Measure) -> list[Any]:
     """Return the numbers whose mean is wanted."""
     column = measure.column
@@ -52,9 +58,10 @@ def _pick(rows: Sequence[Row], measure: Measure) -> list[Any]:
         return []
     if measure.at == "last":
         return [having[-1][column]]
-    if measure.at == "best":
-        last = having[-1]["stage"]
-        return [max(row[column] for row in having if row["stage"] == last and row["event"] != "boundary")]
+    if measure.at in ("best", "rise"):
+        trained = [row for row in having if row["event"] != "boundary"]
+        best, *earlier = _best_by_stage(trained, column)[::-1]
+        return [best] if measure.at == "best" else [best - max(earlier)] if earlier else []
     if measure.at in ("boundary", "gap"):
         at = [row for row in having if row["event"] == "boundary"][-1:]
         before = f"{column}_before"
