@@ -5,6 +5,7 @@
     python benchmarks/loop.py batches     # about 10 seconds
     python benchmarks/loop.py stacked     # about 8 minutes
     python benchmarks/loop.py sweep       # about 1 minute
+    python benchmarks/loop.py beginnings  # about 1 minute
     python benchmarks/loop.py start       # about 2 minutes
 
 - cnn, resnet18: images per second of our loop (data in memory, channels_last, fused Adam) and of a plain PyTorch
@@ -15,6 +16,7 @@
 - stacked: 20 seeds of the synthetic MLP 128-32-32-8, full batch of 256, `rounds`, on one thread: `execute` one after
   the other, `run_stacked`, and bare steps one after the other (forward, backward, SGD, nothing else), processor time.
 - sweep: what a run costs in a sweep beyond its own training, start of the worker included.
+- beginnings: a sweep over one-shot methods, with what they have in common trained once, against each run alone.
 - start: `import rekindle` and `rekindle --help` in fresh processes, beyond `import torch`.
 """
 
@@ -285,6 +287,31 @@ def measure_sweep(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
     yield row | judged((taken["sweep"] - taken["training"]) / given.runs, below=1.0, name="overhead_s_per_run")
 
 
+TREATED = ("none", "fresh", "fire", "shrink_perturb", "dash")
+
+
+def measure_beginnings(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Yield how much faster a sweep over one-shot methods is that trains their common beginning once."""
+    spec = {"protocol": "warm_start:fraction=0.5,before=60,after=20", "data": "digits", "evaluate_each": 20}
+    runs = [Run(**spec, methods=one, seed=seed) for one in TREATED for seed in range(3)]
+    engine = LocalEngine(workers=1, free_memory=0.0)
+
+    def sweep(shared: bool) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            store = Store(Path(folder))
+            if shared:
+                run_sweep(store, runs, engine)
+            else:
+                engine.run_all(store, runs, listen=lambda event: None)
+
+    ways = {"shared": lambda: seconds(lambda: sweep(True)), "apart": lambda: seconds(lambda: sweep(False))}
+    turns = given.turns or 3
+    taken = medians(take_turns(ways, turns))
+    row = {**spec, "methods": "|".join(TREATED), "runs": len(runs), "workers": 1, "threads": 1, "turns": turns}
+    row["shared_s"], row["apart_s"] = round(taken["shared"], 2), round(taken["apart"], 2)
+    yield row | judged(taken["apart"] / taken["shared"], at_least=1.0)
+
+
 START = {
     "torch": "import torch",
     "import": "import torch, rekindle",
@@ -326,6 +353,7 @@ MEASURE: dict[str, Callable[[argparse.Namespace], Iterator[dict[str, Any]]]] = {
     "batches": measure_batches,
     "stacked": measure_stacked,
     "sweep": measure_sweep,
+    "beginnings": measure_beginnings,
     "start": measure_start,
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import torch
 
 from rekindle.bench import checkpoint
 from rekindle.bench.bar import Bar
-from rekindle.bench.door import FRESH, check, methods_of
+from rekindle.bench.door import FRESH, NONE, check, methods_of
 from rekindle.bench.measure import measurer
 from rekindle.bench.optimizers import optimizer
 from rekindle.bench.spec import Run
@@ -40,6 +40,7 @@ def execute(
     progress: Callable[[Row], None] | None = None,
     every: float = 10.0,
     bar: bool = False,
+    beginning: Path | None = None,
 ) -> list[Row]:
     """Train a run, or go on with it, and return its rows.
 
@@ -50,6 +51,8 @@ def execute(
         progress: Called with each new row; again with the rows after the last checkpoint if the run was killed.
         every: Seconds from one checkpoint to the next; 0 for one after each step. There is one after each stage.
         bar: Show what remains, if the output is a terminal.
+        beginning: Folder that runs share which are equal up to the first boundary, see `rekindle.bench.beginnings`: the
+            state there is left in it, or taken from it.
 
     Returns:
         A row for each evaluation, with at least key, protocol, data, model, methods, seed, stage, epoch, accuracy, loss
@@ -72,14 +75,52 @@ def execute(
     with thread_count(run.threads):
         stages, classes = stages_of(run)
         learner = learner_of(run, stages, classes)
-        if saved is not None:
-            learner.load_state_dict(saved["learner"])
         with Bar(bar, [stage.name for stage in stages], [length_of(s, how_of(run)).last for s in stages]) as shown:
-            keep = _Keep(run, folder, every, learner, shown)
+            shared = None if beginning is None else _Beginning(replace(run, methods=NONE), beginning, _common(stages))
+            keep = _Keep(run, folder, every, learner, shown, shared)
+            if saved is not None:
+                learner.load_state_dict(saved["learner"])
+            elif shared is not None and (before := shared.read()) is not None:
+                learner.load_state_dict(before)
+                for row in learner.rows:
+                    keep.tell({**head, **row}, progress)
             rows = learner.run(keep, lambda row: keep.tell({**head, **row}, progress))
     if folder is not None:
         checkpoint.tidy(folder)
     return [{**head, **row} for row in rows]
+
+
+def _common(stages: Sequence[Stage]) -> int:
+    """Return how many stages there are before the first boundary; 0 if there is none."""
+    return next((number for number, stage in enumerate(stages) if stage.boundary), 0)
+
+
+@dataclass(frozen=True)
+class _Beginning:
+    """The state that runs share after their first stages.
+
+    Args:
+        run: Without methods: what they have in common.
+        folder: Where it is.
+        stages: How many stages they share.
+    """
+
+    run: Run
+    folder: Path
+    stages: int
+
+    def read(self) -> dict[str, Any] | None:
+        saved = _saved(self.run, self.folder)
+        return None if saved is None else saved["learner"]
+
+    def write(self, learner: Learner) -> None:
+        if not (self.folder / checkpoint.NAME).exists():
+            checkpoint.write(self.folder, _content(self.run, learner))
+
+
+def _content(run: Run, learner: Learner) -> dict[str, Any]:
+    content = {"key": run.key, "run": run.to_dict(), "finished": learner.finished}
+    return {**content, "learner": learner.state_dict()}
 
 
 @dataclass
@@ -91,6 +132,7 @@ class _Keep:
     every: float
     learner: Learner
     bar: Bar
+    shared: _Beginning | None = None
     last: float = 0.0
 
     def __post_init__(self) -> None:
@@ -99,9 +141,10 @@ class _Keep:
     def __call__(self, must: bool) -> None:
         self.bar.move(*self.learner.where)
         if self.folder is not None and (must or time.monotonic() - self.last >= self.every):
-            content = {"key": self.run.key, "run": self.run.to_dict(), "finished": self.learner.finished}
-            checkpoint.write(self.folder, {**content, "learner": self.learner.state_dict()})
+            checkpoint.write(self.folder, _content(self.run, self.learner))
             self.last = time.monotonic()
+        if must and self.shared is not None and 0 < self.learner.where[0] == self.shared.stages:
+            self.shared.write(self.learner)
 
     def tell(self, row: Row, progress: Callable[[Row], None] | None) -> None:
         self.bar.tell(row)

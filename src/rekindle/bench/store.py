@@ -6,6 +6,7 @@
 <key>/failed.json     the traceback of a run that failed
 <key>/checkpoint/     what a run needs to go on; removed when it is finished
 <key>/claim.000001    who works on it now
+beginnings/           while a sweep runs: what its runs have in common, see `rekindle.bench.beginnings`
 """
 
 from __future__ import annotations

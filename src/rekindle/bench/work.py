@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from rekindle.bench import beginnings
 from rekindle.bench.claim import Claim, beating
 from rekindle.bench.rows import Row
 from rekindle.bench.spec import Run
@@ -101,7 +102,11 @@ def run_sweep(
         summary.note(event)
         listen(event)
 
+    if function == EXECUTE:
+        todo = beginnings.prepare(store, todo)
     summary.interrupted = bool(todo) and not engine.run_all(store, todo, function=function, listen=hear)
+    if not summary.interrupted:
+        beginnings.forget(store)
     return summary
 
 
@@ -118,6 +123,8 @@ def carry_out(store: Store, run: Run, function: str, tell: Listen, **options: An
             folder = store.checkpoint(run.key)
             folder.mkdir(exist_ok=True)
             tell(Event("started", run.key))
+            if function == EXECUTE:
+                options = {"beginning": beginnings.folder_of(store, run), **options}
             rows = find(function)(run, folder, progress=lambda row: tell(Event("row", run.key, row)), **options)
             published = store.finish(claim, run, rows)
         except Exception as error:

@@ -1,0 +1,106 @@
+"""What runs have in common is trained once, and changes nothing in their rows."""
+
+import pytest
+from tests.bench.test_run import run_of, same, untimed, weights
+
+from rekindle.bench import beginnings, checkpoint, work
+from rekindle.bench.checkpoint import CheckpointError
+from rekindle.bench.local import LocalEngine
+from rekindle.bench.run import execute
+from rekindle.bench.store import Store
+from rekindle.protocols import loop
+
+KINDS = {
+    "one-shot": {"methods": "shrink_perturb:shrink=0.5+fire"},
+    "fresh": {"methods": "fresh"},
+    "structure": {"methods": "plasticity_injection"},
+    "data": {"methods": "dash"},
+    "stopping": {"methods": "fire", "validation": 0.2, "patience": 1, "schedule": "plateau:patience=1"},
+    "muon": {"methods": "fire", "optimizer": "muon"},
+    "augmented": {"methods": "fire", "augment": "flip+crop:padding=1"},
+    "norms": {"methods": "fire", "model": "resnet18:width=2", "batch_size": 120, "metrics": ("weight_norm",)},
+    "dropout": {"methods": "fire", "model": "scnn:channels=2|2,hidden=8,dropout=0.5"},
+    "chunks": {"methods": "fire", "protocol": "continual:chunks=3,epochs=2"},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_going_on_from_a_shared_beginning_is_bit_equal(kind, tmp_path, monkeypatch):
+    run, other = run_of(**KINDS[kind]), run_of(**{**KINDS[kind], "methods": "none"})
+    whole = execute(run, tmp_path / "whole")
+    common = next(number for number, row in enumerate(whole) if row["event"] == "boundary")
+    beginning = tmp_path / "beginning"
+    execute(other, tmp_path / "other", beginning=beginning)
+    assert [path.name for path in beginning.iterdir()] == [checkpoint.NAME]
+    trained, heard = [], []
+    monkeypatch.setattr(
+        "rekindle.protocols.learner.train",
+        lambda *args, **kwargs: (trained.append(args[2].name), loop.train(*args, **kwargs)),
+    )
+    rows = execute(run, tmp_path / "shared", beginning=beginning, progress=heard.append)
+    assert untimed(rows) == untimed(whole) == untimed(heard)
+    assert len(trained) == max(row["stage"] for row in whole)  # not the first stage
+    assert [row["seconds"] for row in rows[:common]] != [row["seconds"] for row in whole[:common]]  # the other's
+    assert same(weights(tmp_path / "shared"), weights(tmp_path / "whole"))
+
+
+def test_the_first_to_come_leaves_it(tmp_path):
+    execute(run_of(methods="fire"), None, beginning=tmp_path)
+    saved = checkpoint.read(tmp_path)
+    assert saved["key"] == run_of().key and saved["learner"]["stage"] == 1
+
+
+@pytest.mark.parametrize("protocol", ["generalization:epochs=1", "rounds:steps=3,blocks=1,repeats=2,begin=boundary"])
+def test_without_a_stage_before_a_boundary_nothing_is_shared(protocol, tmp_path):
+    execute(run_of(protocol=protocol), None, beginning=tmp_path / "beginning")
+    assert not (tmp_path / "beginning").exists()
+
+
+def test_methods_that_act_in_steps_share_nothing():
+    for spec in ("l2:strength=1e-4", "redo", "fire+soft_rescale"):
+        assert beginnings.plain(run_of(methods=spec)) is None
+    assert beginnings.plain(run_of(methods="fresh", seed=3)) == run_of(seed=3)
+
+
+def test_another_run_is_refused(tmp_path):
+    execute(run_of(), None, beginning=tmp_path)
+    with pytest.raises(CheckpointError, match="differs in seed"):
+        execute(run_of(seed=3, methods="fire"), None, beginning=tmp_path)
+
+
+def test_what_is_prepared(tmp_path):
+    store = Store(tmp_path)
+    runs = [run_of(methods=m, seed=s) for s in (0, 1) for m in ("none", "l2", "fire", "fresh")] + [run_of(seed=2)]
+    prepared = beginnings.prepare(store, runs)
+    assert prepared[:2] == [runs[0], runs[4]] and prepared[2:] == [runs[n] for n in (1, 2, 3, 5, 6, 7, 8)]
+    shared = {run.key for run in runs if beginnings.folder_of(store, run) is not None}
+    assert shared == {runs[n].key for n in (0, 2, 3, 4, 6, 7)}
+    beginnings.forget(store)
+    assert beginnings.folder_of(store, runs[0]) is None and store.keys() == []
+
+
+def test_a_sweep_trains_it_once_and_leaves_no_folder(tmp_path):
+    runs = [run_of(methods=m, seed=s) for s in (0, 1) for m in ("none", "fire", "shrink_perturb", "l2")]
+    store, alone = Store(tmp_path / "store"), {run.key: execute(run, None) for run in runs}
+    summary = work.run_sweep(store, runs, LocalEngine(workers=1, free_memory=0))
+    assert sorted(summary.finished) == sorted(run.key for run in runs)
+    times = {}
+    for run in runs:
+        rows = store.rows(run.key)
+        names = alone[run.key][0].keys()
+        assert untimed([{n: row[n] for n in names if n in row} for row in rows]) == untimed(
+            [{n: row[n] for n in names if n in row} for row in alone[run.key]]
+        )
+        times.setdefault((run.seed, run.methods == "l2"), set()).add(rows[0]["seconds"])
+    assert [len(found) for found in times.values()] == [1] * 4  # the common rows are the same, times too
+    assert sorted(path.name for path in store.folder.iterdir()) == sorted(run.key for run in runs)
+
+
+def test_a_sweep_that_is_stopped_keeps_them(tmp_path):
+    class Stopped:
+        def run_all(self, store, runs, *, function, listen):
+            return False
+
+    store, runs = Store(tmp_path), [run_of(), run_of(methods="fire")]
+    assert work.run_sweep(store, runs, Stopped()).interrupted
+    assert beginnings.folder_of(store, runs[1]) is not None
