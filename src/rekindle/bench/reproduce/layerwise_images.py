@@ -18,7 +18,7 @@ from rekindle.bench.reproduce.layerwise_settings import (
     table_2,
     tree,
 )
-from rekindle.bench.reproduce.rules import Larger, Numbers, Within
+from rekindle.bench.reproduce.rules import Larger, Numbers
 from rekindle.core.spec import change
 
 PRESETS = {"scnn": "scnn", "vgg16": "vgg16", "mobile": "mobilenet", "resnet": "resnet50"}
@@ -116,7 +116,7 @@ _IMAGES = ", ".join(f"{images:,}" for images, _ in SMALL_SETS.values())
 CPU_STUDY = Study(
     (*_simple_cells(), *_deep_cells()),
     seeds=3,
-    minutes=95,
+    minutes=45,
     reduced=f"{NARROW}, vgg16, mobilenet and resnet50 of a sixteenth, a quarter and a sixteenth of theirs, all in four "
     "rounds of four blocks; "
     f"{_IMAGES} images of CIFAR-10, Fashion-MNIST and MNIST at half their height and "
@@ -124,6 +124,13 @@ CPU_STUDY = Study(
     "at 0.01, no validation; the deeper networks without CIFAR-10 and augmentation",
 )
 PAPER_STUDY = Study(cells({"metrics": METRICS}, PAPER_IMAGES, IMAGE_METHODS), seeds=3)
+UNFITTED = (
+    "Written after the run: the settings fall in two parts. Without augmentation, where rounds fit their data "
+    "(training loss 0.00 to 0.09 at LW's end), LW is better than the baseline by 1.4 points (19 of 27) and than the "
+    "others by 1.3 to 2.5 (20 to 24 of 27). With augmentation 500 steps a round do not fit them (0.2 to 1.3), and LW "
+    "is 1.6 points below the baseline (better in 5 of 12). The paper's rounds have up to 100,000 steps. The rule takes "
+    "all settings together."
+)
 VGG16 = (*of_network("vgg16"), *(condition(name, "vgg16", "plain") for name in ("fashion_mnist", "mnist")))
 accuracies = Entry(
     "layerwise-table-2",
@@ -143,6 +150,9 @@ accuracies = Entry(
     notes=(
         "Dropout is before the head; where it is in the deeper networks the paper does not say. The binomial tests and "
         "the tree on the printed numbers: `layerwise-table-3-printed`.",
+        UNFITTED,
+        "Written after the run: with vgg16 it is LW that beats FC here, in 6 of 6. The paper has 13 rounds with vgg16 "
+        "and wider layers to draw afresh; we do not know whether that makes the difference.",
     ),
 )
 table_3 = Entry(
@@ -159,7 +169,7 @@ table_3 = Entry(
         Larger("FC beats the baseline over settings", "FC", ("BL",), by_condition=True),
         *(Larger(f"{name} beats the baseline over settings", name, ("BL",), by_condition=True) for name in MASKED),
     ),
-    notes=("A matrix of stars: there are no numbers to compare. It has the runs of `layerwise-table-2`.",),
+    notes=("A matrix of stars: there are no numbers to compare. It has the runs of `layerwise-table-2`.", UNFITTED),
     more=stars,
 )
 figure_2 = Entry(
@@ -171,7 +181,7 @@ figure_2 = Entry(
     paper_study=PAPER_STUDY,
     cpu_study=CPU_STUDY,
     rules=(Larger("LW wins more settings than each other method", "LW", OTHERS, by_condition=True),),
-    notes=("A figure without published numbers. It has the runs of `layerwise-table-2`.",),
+    notes=("A figure without published numbers. It has the runs of `layerwise-table-2`.", UNFITTED),
     more=tree,
 )
 figure_3 = Entry(
@@ -205,7 +215,7 @@ figure_3 = Entry(
 )
 
 
-def _read_off(name: str, where: str, claim: str, column: str, rules: tuple[Larger | Within, ...]) -> Entry:
+def _read_off(name: str, where: str, claim: str, column: str, rule: Larger, found: str) -> Entry:
     return Entry(
         name,
         PAPER,
@@ -214,8 +224,11 @@ def _read_off(name: str, where: str, claim: str, column: str, rules: tuple[Large
         measures=(Measure(column, f"metric.{column}"),),
         paper_study=PAPER_STUDY,
         cpu_study=CPU_STUDY,
-        rules=(Numbers(column), *rules),
-        notes=("A figure: our copy has no numbers. It has the runs of `layerwise-table-2`.",),
+        rules=(Numbers(column), rule),
+        notes=(
+            "A figure: our copy has no numbers. It has the runs of `layerwise-table-2`.",
+            f"Written after the run: {found}",
+        ),
     )
 
 
@@ -224,21 +237,27 @@ figure_4 = _read_off(
     "Fig. 4",
     "LW has larger margins on the training examples than every other method.",
     "margin",
-    (Larger("LW has the largest margin", "LW", OTHERS, "margin"),),
+    Larger("LW has the largest margin", "LW", OTHERS, "margin"),
+    "the baseline has larger margins in 39 of 39. We think that is because margins of a softmax grow with the steps "
+    "since weights were drawn, of which the baseline has 2,000 and LW's head 500; the paper's rounds train until they "
+    "converge.",
 )
 figure_5 = _read_off(
     "layerwise-fig-5",
     "Fig. 5",
     "The loss changes less under Gaussian noise on the weights after LW than after plain training.",
     "sharpness",
-    (Larger("LW is flatter than the baseline", "LW", ("BL",), "sharpness", flip=True),),
+    Larger("LW is flatter than the baseline", "LW", ("BL",), "sharpness", flip=True),
+    "the difference comes from the settings with augmentation, in which LW fits less; in the 27 others there is none.",
 )
 figure_6 = _read_off(
     "layerwise-fig-6",
     "Fig. 6, App. D",
     "LW keeps the size of the weights near that of the baseline.",
     "weight_size",
-    (Larger("LW does not increase the size of the weights", "LW", ("BL",), "weight_size", flip=True),),
+    Larger("LW does not increase the size of the weights", "LW", ("BL",), "weight_size", flip=True),
+    "the size is smaller than the baseline's in 37 of 39, also without augmentation (25 of 27). LW's head was trained "
+    "for a quarter of the steps.",
 )
 RATES = {
     f"lr {rate}, decay {decay}": f"sgd:lr={rate},momentum=0.9,weight_decay={decay}"
