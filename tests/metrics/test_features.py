@@ -134,6 +134,33 @@ def test_margins_count_classes_on_maps_and_leave_out_what_is_ignored():
     assert found.heads["2"].inputs.shape == (18, 3) and len(found.heads["2"].labels) == 18
 
 
+def test_labels_of_images_go_with_all_positions_of_a_convolutional_head():
+    model = nn.Sequential(nn.Conv2d(1, 3, 1), nn.ReLU(), nn.Conv2d(3, 2, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    images = torch.arange(4.0).view(4, 1, 1, 1).expand(4, 1, 2, 3).contiguous()  # an image's own number everywhere
+    with torch.no_grad():
+        model[0].weight.fill_(1.0)
+        model[0].bias.fill_(0.0)
+    found = gather_features(model, trace(model, images), [(images, torch.tensor([0, 1, 1, 0]))])
+    head = found.heads["2"]
+    assert head.inputs.shape == (24, 3)
+    assert head.labels.tolist() == [[0, 1, 1, 0][int(number)] for number in head.inputs[:, 0]]
+
+
+def test_a_convolutional_head_that_is_called_twice_has_no_labels():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.head = nn.Conv2d(1, 3, 1), nn.Conv2d(3, 2, 1)
+
+        def forward(self, x):
+            x = self.first(x).relu()
+            return (self.head(x) + self.head(x.flip(0))).mean((2, 3))
+
+    model, images = Twice(), torch.randn(4, 1, 2, 3)
+    found = gather_features(model, trace(model, images, strict=False), [(images, torch.tensor([0, 1, 1, 0]))])
+    assert found.heads["head"].labels is None
+
+
 def test_generators_tensors_and_dicts_are_read():
     class Named(nn.Module):
         def __init__(self):

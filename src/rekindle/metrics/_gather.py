@@ -114,14 +114,21 @@ class HeadSums:
         self.count += len(rows)
 
     def finish(self, labels: Tensor | None) -> None:
-        """Put the batch's labels to its rows, if they are as many."""
-        fitting = labels is not None and len(labels) == self.count
-        self.labelled = self.labelled and (fitting or not self.count)
+        """Put the batch's labels to its rows, if they are as many, or one for all positions of an image."""
+        each = 0 if labels is None else self._positions(len(labels))
+        self.labelled = self.labelled and (each > 0 or not self.count)
         for numbers, keys, rows in self.pending:
             assert self.reservoir is not None
-            found = labels.cpu()[numbers] if fitting and labels is not None else torch.zeros_like(numbers)
+            found = labels.cpu()[numbers // each] if each and labels is not None else torch.zeros_like(numbers)
             self.reservoir.take(keys, {"inputs": rows, "labels": found.long()})
         self.pending, self.count = [], 0
+
+    def _positions(self, labels: int) -> int:
+        """Return how many rows go with a label, or 0; if called once, a convolution has an image's rows together."""
+        if labels == self.count:
+            return 1
+        together = self.spatial > 0 and len(self.pending) == 1 and labels > 0 and self.count % labels == 0
+        return self.count // labels if together else 0
 
     def taken(self) -> tuple[Tensor, Tensor | None]:
         """Return inputs and labels."""

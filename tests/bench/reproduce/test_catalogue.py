@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from rekindle.bench.measure import measurer
 from rekindle.bench.reproduce.catalogue import ENTRIES, PAPERS, entry
 from rekindle.bench.reproduce.rules import Numbers
 from rekindle.bench.run import how_of
@@ -155,3 +156,28 @@ def test_what_goes_by_steps_is_hastened_as_much_as_runs_are_shortened(name):
     assert method(runs["ReDo"].methods).period == pytest.approx(1000 / shorter, abs=1)
     assert method(runs["CBP"].methods).maturity == pytest.approx(1000 / shorter, abs=1)
     assert 1e-5 * 0.9 < method(runs["CBP"].methods).rate / shorter < 1e-4 * 1.1
+
+
+MEASURED = sorted(
+    {
+        (run.data, run.model, run.metrics)
+        for e in ENTRIES.values()
+        if e.study("cpu") and not e.waits_for
+        for _, runs in e.study("cpu").runs(seeds=1)
+        for run in runs
+        if run.metrics
+    }
+)
+
+
+@pytest.mark.parametrize(("data", "model", "metrics"), MEASURED)
+def test_what_is_measured_can_be_read_off_the_network(data, model, metrics):
+    """A metric that a network does not have would be told after its first stage only."""
+    shape = shape_of(data)
+    made = build(model, SimpleNamespace(shape=shape, classes=10))
+    random = torch.Generator().manual_seed(0)
+    train = Examples(torch.randn(64, *shape, generator=random), torch.arange(64) % 10)
+    initial = {name: value.clone() for name, value in made.state_dict().items()}
+    found = measurer(metrics, seed=0)(made, SimpleNamespace(train=train), initial)
+    assert set(found) == {f"metric.{name}" for name in metrics}
+    assert all(number == number for number in found.values())
