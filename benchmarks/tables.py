@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def told_claims(rows: list[dict[str, Any]]) -> list[list[str]]:
     told, compared = [], list[str]()
     for row in rows:
         if row["kind"] == "comparison":
-            compared.append(f"{row['claim']}: {row['measured']:+.3g} ({row['wins']} of {row['n']})")
+            compared.append(f"{row['claim']}: {row.get('measured', math.nan):+.3g} ({row['wins']} of {row['n']})")
         elif row["kind"] == "claim":
             own = "" if row.get("measured") is None else f"{row['measured']:.3g}, n={row['n']}"
             told.append([row["claim"], "; ".join(compared) or own, row["verdict"]])

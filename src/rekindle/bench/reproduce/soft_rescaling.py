@@ -143,49 +143,76 @@ TABLES = tuple(
 # --- figures ---
 
 _CIFAR: Fields = {"data": "cifar10:size=16", "sample_fraction": 0.1}
-_SCALED = {"proportional": "rescale", "not proportional": "rescale:proportional=false", "not scaled": "none"}
+STRENGTHS = ("0.25", "0.5", "0.75", "1")
+_SCALED = {
+    **{f"proportional, {part}": f"rescale:strength={part}" for part in STRENGTHS},
+    **{f"not proportional, {part}": f"rescale:strength={part},proportional=false" for part in STRENGTHS},
+    "not scaled": "none",
+}
 _BEFORE_AFTER = (
     Measure("best accuracy afterwards", at="best"),
+    Measure("rise over the best before", at="rise"),
     Measure("change right after", at="gap"),
 )
+
+
+def _scaled(before: int, after: int, each: int) -> Fields:
+    path = f"warm_start:fraction=1,before={before},after={after}"
+    return {**RUNS["rescaling.generalization.cifar10"], "protocol": path, "evaluate_each": each}
+
+
 figure_1 = Entry(
     "soft-rescaling-fig-1",
     PAPER,
     "Fig. 1",
     "Scaling in proportion keeps test accuracy exactly, scaling weights alone does not; both help further training.",
     measures=_BEFORE_AFTER,
-    paper_study=Study(
-        cells(
-            {**RUNS["rescaling.generalization.cifar10"], "protocol": "warm_start:fraction=1,before=100,after=50"},
-            {"CIFAR-10 (CNN)": {}},
-            _SCALED,
-        ),
-        seeds=5,
-    ),
+    paper_study=Study(cells(_scaled(100, 50, 1), {"CIFAR-10 (CNN)": {}}, _SCALED), seeds=5),
     cpu_study=Study(
         cells(
-            {
-                **RUNS["rescaling.generalization.cifar10"],
-                "protocol": "warm_start:fraction=1,before=30,after=15",
-                **_CIFAR,
-            },
-            {"CIFAR-10 (CNN)": {}},
-            _SCALED,
+            {**_scaled(40, 20, 2), **_CIFAR, "sample_fraction": 0.2, "batch_size": 64}, {"CIFAR-10 (CNN)": {}}, _SCALED
         ),
         seeds=5,
-        minutes=4,
-        reduced="5,000 images of 16x16, 30 and 15 epochs",
+        minutes=5,
+        reduced="10,000 images of 16x16, batches of 64, 40 and 20 epochs, tested after every second",
     ),
     rules=(
         Numbers("best accuracy afterwards"),
-        Within("in proportion: the same accuracy", "proportional", -1e-3, 1e-3, measure="change right after"),
-        Within("not in proportion: accuracy is lost", "not proportional", high=-1e-3, measure="change right after"),
-        Larger("scaling helps further training", "proportional", ("not scaled",), "best accuracy afterwards"),
+        *(
+            Within(
+                f"in proportion, {part} of the way: the same accuracy",
+                f"proportional, {part}",
+                -1e-3,
+                1e-3,
+                measure="change right after",
+            )
+            for part in STRENGTHS
+        ),
+        Within("not in proportion: accuracy is lost", "not proportional, 1", high=-1e-3, measure="change right after"),
+        Larger(
+            "not in proportion: the more is lost, the further",
+            "not proportional, 0.25",
+            ("not proportional, 1",),
+            "change right after",
+        ),
+        *(
+            Within(f"{name}: above the best accuracy before", name, low=0.0, measure="rise over the best before")
+            for name in tuple(_SCALED)[:-1]
+        ),
+        Larger(
+            "scaling helps more than going on",
+            "proportional, 1",
+            ("not scaled",),
+            "best accuracy afterwards",
+        ),
     ),
     notes=(
         FIGURE,
-        "The figure varies how far weights are scaled; here they are scaled to their initial norm only: `rescale` has "
-        "no setting for a part of the way. Not stated: the network (here the CNN).",
+        "Not stated: the network (here the CNN), and by how much weights are scaled (here 0.25 to 1 of the way to "
+        "their initial norm).",
+        "Run before at the initial norm alone, with 5,000 images in 855 steps, too few to overfit: in proportion no "
+        "prediction changed, weights alone lost 15.7 points, and that scaling beats going on was not decided. Those "
+        "rows are in the history of this file. The paper's claim of an accuracy above the best before was not tested.",
     ),
 )
 PATHS = {
@@ -350,15 +377,17 @@ figure_5 = Entry(
     "Fig. 5",
     "SWR keeps a three-layer MLP more balanced between layers than plain training, and more accurate.",
     measures=_BALANCED,
-    paper_study=Study(cells({**_balance(100), "data": "cifar10"}, {"CIFAR-10 (MLP)": {}}, _BALANCE_METHODS), seeds=5),
-    cpu_study=Study(
-        cells({**_balance(40), "sample_fraction": 0.2}, {"CIFAR-10 (MLP)": {"data": "cifar10"}}, _BALANCE_METHODS),
-        seeds=5,
-        minutes=4,
-        reduced="10,000 images, 40 epochs",
+    paper_study=Study(
+        cells({**_balance(100), "data": "cifar10"}, {"CIFAR-10 (MLP)": {}}, _BALANCE_METHODS), seeds=5, minutes=14
     ),
     rules=_BALANCE_RULES,
-    notes=(FIGURE, "Not stated: lambda (here 1e-3) and the number of epochs (here 100)."),
+    notes=(
+        FIGURE,
+        "Not stated: lambda (here 1e-3) and the number of epochs (here 100).",
+        "Run before with 10,000 images and 40 epochs: SWR was more balanced in 5 of 5, and better accuracy not decided "
+        "(-0.3 points). Those rows are in the history of this file; it is run at the published scale because that can "
+        "be done here.",
+    ),
 )
 
 ENTRIES = (*TABLES, figure_1, *FIGURES, figure_5, *MNIST)
