@@ -16,6 +16,14 @@ SYNTHETIC = {"optimizer": "sgd:lr=0.05", "batch_size": 256, "model": "mlp_synthe
 BY_SIGNAL = {signal: {"data": f"synthetic:signal={float(signal):g}"} for signal in SIGNALS}
 MASKED = {name: f"{name.lower()}:fraction=0.2" for name in ("WELSR", "DSD", "WELS")}
 
+
+def _six(rounds: str) -> dict[str, Fields]:
+    """Return the six methods; the baseline trains once for as long."""
+    treated = {**MASKED, "FC": "head_reset:layers=2", "LW": LW}
+    baseline = {"methods": "none", "protocol": change(rounds, restart="false")}
+    return {"BL": baseline, **{name: {"methods": spec, "protocol": rounds} for name, spec in treated.items()}}
+
+
 TABLE_1 = published(
     SIGNALS,
     {
@@ -38,12 +46,7 @@ table_1 = Entry(
         cells(
             {**SYNTHETIC, "protocol": ROUNDS},
             BY_SIGNAL,
-            {
-                "BL": {"methods": "none", "protocol": change(ROUNDS, restart="false")},
-                **MASKED,
-                "FC": "head_reset:layers=2",
-                "LW": LW,
-            },
+            _six(ROUNDS),
         ),
         seeds=20,
         minutes=10,
@@ -66,8 +69,10 @@ table_1 = Entry(
 )
 
 
-def _open() -> dict[str, dict[str, str]]:
-    made = {f"BL, {init}": {"methods": "none", "model": f"mlp_synthetic:init={init}"} for init in ("torch", "he")}
+def _open() -> dict[str, Fields]:
+    made: dict[str, Fields] = {
+        f"BL, {init}": {"methods": "none", "model": f"mlp_synthetic:init={init}"} for init in ("torch", "he")
+    }
     for init in ("torch", "he"):
         made |= {f"{name}, {init}": {"methods": s, "model": f"mlp_synthetic:init={init}"} for name, s in MASKED.items()}
         made[f"LW, {init}"] = {"methods": LW, "model": f"mlp_synthetic:init={init}"}
@@ -83,6 +88,10 @@ def _open() -> dict[str, dict[str, str]]:
     made["FC, head only"] = {"methods": "head_reset:layers=1"}
     made["LW, boundary first"] = {"methods": LW, "protocol": change(ROUNDS, begin="boundary")}
     made["LW, no block at the head"] = {"methods": "layerwise:blocks=layers.0|layers.1|layers.1"}
+    made |= {f"{name}, lr 0.2": {**fields, "optimizer": "sgd:lr=0.2"} for name, fields in _six(ROUNDS).items()}
+    shared = {"data": "synthetic:signal=1,draw=0"}
+    made |= {f"{name}, one set for all runs": {**fields, **shared} for name, fields in _six(ROUNDS).items()}
+    made |= {f"{name}, 800 steps a round": fields for name, fields in _six(change(ROUNDS, steps=800)).items()}
     return made
 
 
@@ -94,12 +103,16 @@ table_1_open = Entry(
     "How the numbers at strength 1 move with what the paper does not state.",
     published={("1.0", name): TABLE_1["1.0", name.partition(",")[0]] for name in OPEN},
     measures=(PERCENT,),
-    paper_study=Study(cells({**SYNTHETIC, "protocol": ROUNDS}, {"1.0": BY_SIGNAL["1.0"]}, OPEN), seeds=10, minutes=9),
+    paper_study=Study(cells({**SYNTHETIC, "protocol": ROUNDS}, {"1.0": BY_SIGNAL["1.0"]}, OPEN), seeds=10, minutes=12),
     rules=(Numbers(),),
     notes=(
         "Each line changes one thing of `layerwise-table-1`; the published number is that of the method.",
         "Written after the run: with 0.4 of the weights DSD and WELS agree, and FC does to a tenth of a point if the "
         "head alone is drawn afresh. Nothing tried brings LW down to 72.3, or WELSR to 72.9 with a deviation of 0.9.",
+        "The lines with a rate of 0.2, 800 steps and one set for all runs were added later, to find why the mask "
+        "methods end low. Longer rounds are part of it: with four times the rate or the steps WELSR (69.1), DSD (51.4) "
+        "and FC (69.8) agree and the baseline still does (52.9), WELS (59.9) and LW (83.5) do not. That all seeds "
+        "share a set is not: the mask methods still deviate by 3.5 to 6.2, where 0.7 to 2.1 are published.",
     ),
 )
 
