@@ -123,8 +123,8 @@ def carry_out(store: Store, run: Run, function: str, tell: Listen, **options: An
             folder = store.checkpoint(run.key)
             folder.mkdir(exist_ok=True)
             tell(Event("started", run.key))
-            if function == EXECUTE:
-                options = {"beginning": beginnings.folder_of(store, run), **options}
+            if function == EXECUTE and (shared := beginnings.folder_of(store, run)) is not None:
+                options["beginning"] = shared
             rows = find(function)(run, folder, progress=lambda row: tell(Event("row", run.key, row)), **options)
             published = store.finish(claim, run, rows)
         except Exception as error:

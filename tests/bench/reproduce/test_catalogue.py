@@ -152,9 +152,10 @@ def test_what_goes_by_steps_is_hastened_as_much_as_runs_are_shortened(name):
     runs = {cell.method: of_cell[0] for cell, of_cell in study.runs(seeds=1)}
     published = entry(name).study("paper").runs(seeds=1)[0][1][0]
     shorter = steps_of(published) / steps_of(runs["no intervention"])
-    assert int(re.search(r"ReDo (\d+) times as often", study.reduced)[1]) == round(shorter)
-    assert method(runs["ReDo"].methods).period == pytest.approx(1000 / shorter, abs=1)
-    assert method(runs["CBP"].methods).maturity == pytest.approx(1000 / shorter, abs=1)
+    told = int(re.search(r"ReDo (\d+) times as often", study.reduced)[1])
+    assert told == round(shorter)
+    assert method(runs["ReDo"].methods).period == pytest.approx(1000 / told, abs=1)
+    assert method(runs["CBP"].methods).maturity == pytest.approx(1000 / told, abs=1)
     assert 1e-5 * 0.9 < method(runs["CBP"].methods).rate / shorter < 1e-4 * 1.1
 
 
