@@ -62,6 +62,14 @@ def test_methods_that_act_in_steps_share_nothing():
     assert beginnings.plain(run_of(methods="fresh", seed=3)) == run_of(seed=3)
 
 
+def test_such_a_run_leaves_no_beginning_and_takes_none(tmp_path):
+    run, beginning = run_of(methods="l2:strength=1e-2+fire"), tmp_path / "beginning"
+    whole = execute(run, None, beginning=beginning)
+    assert not beginning.exists()
+    execute(run_of(), None, beginning=beginning)
+    assert untimed(execute(run, None, beginning=beginning)) == untimed(whole)
+
+
 def test_another_run_is_refused(tmp_path):
     execute(run_of(), None, beginning=tmp_path)
     with pytest.raises(CheckpointError, match="differs in seed"):

@@ -13,7 +13,8 @@ import torch
 
 from rekindle.bench import checkpoint
 from rekindle.bench.bar import Bar
-from rekindle.bench.door import FRESH, NONE, check, methods_of
+from rekindle.bench.beginnings import plain
+from rekindle.bench.door import FRESH, check, methods_of
 from rekindle.bench.measure import measurer
 from rekindle.bench.optimizers import optimizer
 from rekindle.bench.spec import Run
@@ -76,7 +77,8 @@ def execute(
         stages, classes = stages_of(run)
         learner = learner_of(run, stages, classes)
         with Bar(bar, [stage.name for stage in stages], [length_of(s, how_of(run)).last for s in stages]) as shown:
-            shared = None if beginning is None else _Beginning(replace(run, methods=NONE), beginning, _common(stages))
+            alike = plain(run)
+            shared = None if beginning is None or alike is None else _Beginning(alike, beginning, _common(stages))
             keep = _Keep(run, folder, every, learner, shown, shared)
             if saved is not None:
                 learner.load_state_dict(saved["learner"])
