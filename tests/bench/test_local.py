@@ -175,6 +175,16 @@ def test_ctrl_c_stops_cleanly_and_the_next_call_goes_on(tmp_path):
     finish_what_is_left(tmp_path)
 
 
+def test_a_polite_kill_of_the_driver_alone_stops_its_workers_too(tmp_path):
+    child = drive(tmp_path)
+    child.terminate()
+    said, complained = child.communicate(timeout=180)
+    assert said.strip() == "interrupted True" and child.returncode == 0
+    assert "Traceback" not in complained
+    assert not list(tmp_path.glob("*/claim.*")) and not list(tmp_path.glob("*/failed.json"))
+    finish_what_is_left(tmp_path)
+
+
 def test_a_killed_sweep_loses_nothing(tmp_path):
     child = drive(tmp_path)
     os.killpg(child.pid, signal.SIGKILL)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import signal
+import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -55,6 +58,11 @@ class Summary:
     retried: list[str] = field(default_factory=list)
     interrupted: bool = False
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether every run is finished."""
+        return not (self.interrupted or self.failed or self.failed_before or self.elsewhere)
+
     def note(self, event: Event) -> None:
         """Add what an event tells of the end of a run."""
         if event.kind in ("finished", "failed", "elsewhere", "retried"):
@@ -104,10 +112,28 @@ def run_sweep(
 
     if function == EXECUTE:
         todo = beginnings.prepare(store, todo)
-    summary.interrupted = bool(todo) and not engine.run_all(store, todo, function=function, listen=hear)
+    with _stopped_politely():
+        summary.interrupted = bool(todo) and not engine.run_all(store, todo, function=function, listen=hear)
     if not summary.interrupted:
         beginnings.forget(store)
     return summary
+
+
+@contextmanager
+def _stopped_politely() -> Iterator[None]:
+    """Take SIGTERM (`kill`, `timeout`, a batch system) for Ctrl-C inside the block: workers end, claims are given back.
+
+    A process that ignores it, or has a handler of its own, keeps that; so does a thread, which cannot set one.
+    """
+    is_ours = threading.current_thread() is threading.main_thread()
+    if not is_ours or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def carry_out(store: Store, run: Run, function: str, tell: Listen, **options: Any) -> Event:

@@ -60,8 +60,12 @@ def run(
             engine: Engine = LocalEngine(workers=workers)
             engine = StackingEngine(engine, workers) if stack else engine
             made = make(chosen, preset, out, engine, seeds=seeds, device=device, retry=retry, listen=display)
-    print(made.page)
-    print("Written: " + ", ".join(str(path) for path in made.files))
+    if made.observations:
+        print(made.page)
+    if made.files:
+        print("Written: " + ", ".join(str(path) for path in made.files))
+    else:
+        print(f"Nothing was written to {out}: runs are missing, and what it has of {name} is not replaced by less.")
     if made.summary is not None:
         conclude(made.summary, Store(out / "runs"))
 

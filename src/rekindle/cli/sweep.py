@@ -92,7 +92,7 @@ def draw(runs: list[Run], store: Store) -> None:
 
 
 def conclude(summary: Summary, store: Store) -> None:
-    """Print what came of it; the exit code is 0, 1 if a run failed, 130 after Ctrl-C."""
+    """Print what came of it; the exit code is 0, 1 if a run failed, 130 after Ctrl-C or SIGTERM."""
     counts = {
         "finished": len(summary.finished),
         "finished before": len(summary.finished_before),

@@ -1,6 +1,7 @@
 """An entry from its runs to its page: small ones, with the engine of this process."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -70,6 +71,26 @@ def test_stopped_it_goes_on(tmp_path):
     again = Here()
     assert make(TINY, "cpu", tmp_path, again).findings == second.findings
     assert again.ran == 0
+
+
+def test_results_are_not_replaced_by_fewer(tmp_path):
+    make(TINY, "cpu", tmp_path, Here())
+    before = {path.name: path.read_text() for path in tmp_path.glob("tiny-*")}
+    shutil.rmtree(tmp_path / "runs")
+    stopped = make(TINY, "cpu", tmp_path, Here(stop_after=3))
+    assert stopped.files == () and len(stopped.observations) == 3
+    assert {path.name: path.read_text() for path in tmp_path.glob("tiny-*")} == before
+    assert len(make(TINY, "cpu", tmp_path, Here(), seeds=1).files) == 3  # fewer by wish
+
+
+def test_without_any_result_there_is_no_page(tmp_path, monkeypatch):
+    monkeypatch.setattr(work, "find", lambda function: _fail)
+    assert make(TINY, "cpu", tmp_path, Here()).files == ()
+    assert not list(tmp_path.glob("tiny-*"))
+
+
+def _fail(*args, **options):
+    raise RuntimeError("as planned")
 
 
 def test_seeds_can_be_chosen(tmp_path):

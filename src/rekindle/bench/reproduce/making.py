@@ -34,7 +34,7 @@ class Made:
         findings: Rows with verdicts.
         observations: One for each condition, method and seed.
         page: The Markdown page.
-        files: What was written.
+        files: What was written: nothing if runs are missing and the folder has more results, or these have none.
         summary: What came of the runs; None where nothing was trained.
     """
 
@@ -166,7 +166,7 @@ def _conclude(
     made_by: Row,
     summary: Summary | None,
 ) -> Made:
-    """Judge and write; `made_by` are the versions that the observations were made with."""
+    """Judge, and write unless that would lose results; `made_by` are the versions of the observations."""
     findings = judge(entry, observations, study.is_as_published)
     text = page(entry, preset, study, findings, observations)
     head = _head(entry, preset)
@@ -177,6 +177,9 @@ def _conclude(
     }
     out.mkdir(parents=True, exist_ok=True)
     files = {out / f"{entry.name}.{preset}.{ending}": content for ending, content in contents.items()}
+    if summary is not None and not summary.is_whole:
+        written = len(read_lines(out / f"{entry.name}.{preset}.observations.jsonl"))
+        files = files if len(observations) > 0 and len(observations) >= written else {}
     for path, content in files.items():
         write_whole(path, content)
     return Made(findings, observations, text, tuple(files), summary)
