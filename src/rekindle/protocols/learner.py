@@ -183,8 +183,14 @@ class Learner:
         return seed_of(self._seed, f"stage {self._stage}", "training")
 
     def enter(self, told: Callable[[Row], None] | None = None) -> None:
-        """Do what is due before the stage, unless it was done."""
+        """Do what is due before the stage, unless it was done.
+
+        Before the first one what is to be measured is measured once, for nothing but to see that it can be: a metric
+        that the network or the machine does not allow is told now, not after hours of training.
+        """
         if not self._entered:
+            if self._stage == 0:
+                self._measured(self.stage)
             for row in self._enter(self.stage):
                 self._add(row, told)
             self._entered = True
