@@ -171,7 +171,7 @@ ROWS = [
     ("at", "expected"),
     [
         *(("last", 0.7), ("best", 0.9), ("rise", 0.4), ("boundary", 0.2)),
-        *(("gap", -0.4), ("ends", 0.6), ("late", 0.7), ("trend", 0.2)),
+        *(("gap", -0.4), ("first", 0.5), ("ends", 0.6), ("late", 0.7), ("trend", 0.2)),
     ],
 )
 def test_what_is_read_of_a_run(at, expected):

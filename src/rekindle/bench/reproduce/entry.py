@@ -41,15 +41,15 @@ class Measure:
         name: What it is called in tables.
         column: Of the rows.
         at: "last" row, "best" row of the last stage (highest), its "rise" over the best of the stages before, last
-            "boundary" row, "gap" of the column and its value before at the last boundary, mean over the "ends" of all
-            stages, "late": the same over the last quarter of the stages, or "trend": that minus the same over the first
-            quarter.
+            "boundary" row, "gap" of the column and its value before at the last boundary, end of the "first" stage,
+            mean over the "ends" of all stages, "late": the same over the last quarter of the stages, or "trend": that
+            minus the same over the first quarter.
         scale: It is multiplied by this: 100 for per cent.
     """
 
     name: str = "accuracy"
     column: str = "accuracy"
-    at: Literal["last", "best", "rise", "boundary", "gap", "ends", "late", "trend"] = "last"
+    at: Literal["last", "best", "rise", "boundary", "gap", "first", "ends", "late", "trend"] = "last"
     scale: float = 1.0
 
 

@@ -67,6 +67,8 @@ def _pick(rows: Sequence[Row], measure: Measure) -> list[Any]:
         before = f"{column}_before"
         return [row[column] - (row[before] if measure.at == "gap" else 0.0) for row in at]
     ends = [row[column] for row in having if row["event"] == "end"]
+    if measure.at == "first":
+        return ends[:1]
     quarter = -(-len(ends) // 4)
     if measure.at == "trend":
         return [np.mean(ends[-quarter:]) - np.mean(ends[:quarter])] if ends else []
