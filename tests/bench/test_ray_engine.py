@@ -9,12 +9,14 @@ from threading import Thread
 from types import SimpleNamespace
 
 import pytest
+from tests.bench.test_run import run_of, untimed
 from tests.bench.tiny import read_log
 
+from rekindle.bench import beginnings
 from rekindle.bench.ray_engine import RayEngine, connected, train
 from rekindle.bench.spec import Run
 from rekindle.bench.store import Store
-from rekindle.bench.work import EngineError, run_sweep
+from rekindle.bench.work import EXECUTE, EngineError, run_sweep
 
 os.environ["RAY_AUTH_MODE"] = "disabled"
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -42,12 +44,22 @@ def add_node(cluster, **resources):
     return node
 
 
-def sweep(cluster, folder, runs, **settings):
+def sweep(cluster, folder, runs, function=TINY, **settings):
     events = []
     place = {**PLACE, "TINY_BOARD": str(folder)}
     engine = RayEngine(address=cluster.address if cluster else "auto", environment=place, **settings)
-    summary = run_sweep(Store(folder), runs, engine, function=TINY, listen=events.append)
+    summary = run_sweep(Store(folder), runs, engine, function=function, listen=events.append)
     return summary, events
+
+
+def test_what_runs_have_in_common_is_trained_once_on_one_machine(cluster, tmp_path):
+    # the head has one core, so that no two of them begin at the same time
+    runs = [run_of(methods=methods, sample_fraction=0.2) for methods in ("none", "fire", "shrink_perturb")]
+    summary, _ = sweep(cluster, tmp_path, runs, EXECUTE)
+    assert len(summary.finished) == 3
+    store = Store(tmp_path)
+    assert len({store.rows(run.key)[0]["seconds"] for run in runs}) == 1
+    assert len({store.rows(run.key)[-1]["accuracy"] for run in runs}) > 1
 
 
 def test_a_node_killed_in_the_middle_loses_no_run_and_doubles_none(cluster, tmp_path):
@@ -146,6 +158,16 @@ def test_a_node_that_sees_the_store_uses_its_checkpoint(tmp_path, monkeypatch):
     elsewhere = (str(claim.path), "another claim")
     [row] = train(run.to_dict(), "tests.bench.test_ray_engine:tell_folder", elsewhere)["rows"]
     assert not row["folder"].startswith(str(tmp_path)) and not Path(row["folder"]).exists()
+
+
+def test_a_node_that_sees_the_store_shares_beginnings(tmp_path):
+    store, runs = Store(tmp_path), [run_of(), run_of(methods="fire")]
+    claims = [store.claim(run) for run in beginnings.prepare(store, runs)]
+    seen = [(str(claim.path), claim.path.read_text()) for claim in claims]
+    first, second = (train(run.to_dict(), EXECUTE, here)["rows"] for run, here in zip(runs, seen, strict=True))
+    assert first[0]["seconds"] == second[0]["seconds"]  # the other's: it was not trained again
+    alone = train(runs[1].to_dict(), EXECUTE, (seen[1][0], "another claim"))["rows"]
+    assert untimed(alone) == untimed(second) and alone[0]["seconds"] != second[0]["seconds"]
 
 
 def tell_folder(run, folder, *, progress=None):

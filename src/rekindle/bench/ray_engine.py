@@ -1,7 +1,8 @@
 """The Ray engine: runs as tasks of an existing cluster; the driver, this process, gathers and writes the results.
 
 Nodes need not share a file system. Where they see the store, a run that lost its worker or its node goes on from its
-checkpoint; elsewhere it starts again. Each run is claimed by the driver, so that two drivers never run the same one.
+checkpoint, and runs share what they have in common (`rekindle.bench.beginnings`); elsewhere it starts again. Each run
+is claimed by the driver, so that two drivers never run the same one.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from rekindle.bench import claim as claims
 from rekindle.bench.claim import Claim, beating
 from rekindle.bench.spec import Run
 from rekindle.bench.store import Store
-from rekindle.bench.work import EXECUTE, EngineError, Event, Listen, find
+from rekindle.bench.work import EXECUTE, EngineError, Event, Listen, find, shared_beginning
 from rekindle.core.settings import settings
 
 QUEUED = 2  # tasks that wait on the cluster for each one that runs: no node is idle, and other drivers find work
@@ -212,8 +213,10 @@ def train(fields: dict[str, Any], function: str, claimed: tuple[str, str]) -> di
         claimed: Path and content of the driver's claim: a node that reads the same there sees the store.
     """
     try:
+        run = Run(**fields)
+        shared = shared_beginning(Store(Path(claimed[0]).parents[1]), run, function) if _sees(*claimed) else {}
         with _checkpoint_folder(*claimed) as folder:
-            return {"rows": find(function)(Run(**fields), folder, progress=None)}
+            return {"rows": find(function)(run, folder, progress=None, **shared)}
     except Exception as error:
         return {"failure": "".join(traceback.format_exception(error))}
 
@@ -221,7 +224,7 @@ def train(fields: dict[str, Any], function: str, claimed: tuple[str, str]) -> di
 @contextmanager
 def _checkpoint_folder(path: str, content: str) -> Iterator[Path]:
     """Yield the run's own checkpoint folder if this node sees the store, else one that goes when the run ends."""
-    claim = _take_checkpoint(Path(path).parent / "checkpoint") if _sees(Path(path), content) else None
+    claim = _take_checkpoint(Path(path).parent / "checkpoint") if _sees(path, content) else None
     if claim is None:
         with tempfile.TemporaryDirectory(prefix="rekindle-") as folder:
             yield Path(folder)
@@ -233,9 +236,9 @@ def _checkpoint_folder(path: str, content: str) -> Iterator[Path]:
             claim.release()
 
 
-def _sees(path: Path, content: str) -> bool:
+def _sees(path: str, content: str) -> bool:
     try:
-        return path.read_text("utf-8") == content
+        return Path(path).read_text("utf-8") == content
     except OSError:
         return False
 

@@ -149,8 +149,7 @@ def carry_out(store: Store, run: Run, function: str, tell: Listen, **options: An
             folder = store.checkpoint(run.key)
             folder.mkdir(exist_ok=True)
             tell(Event("started", run.key))
-            if function == EXECUTE and (shared := beginnings.folder_of(store, run)) is not None:
-                options["beginning"] = shared
+            options |= shared_beginning(store, run, function)
             rows = find(function)(run, folder, progress=lambda row: tell(Event("row", run.key, row)), **options)
             published = store.finish(claim, run, rows)
         except Exception as error:
@@ -160,6 +159,12 @@ def carry_out(store: Store, run: Run, function: str, tell: Listen, **options: An
             claim.release()
             raise
     return Event("finished" if published else "elsewhere", run.key, dict(rows[-1]) if rows else {})
+
+
+def shared_beginning(store: Store, run: Run, function: str) -> dict[str, Any]:
+    """Return the argument that tells `execute` of the beginning that a sweep shares; other functions know none."""
+    folder = beginnings.folder_of(store, run) if function == EXECUTE else None
+    return {} if folder is None else {"beginning": folder}
 
 
 def claim_or_tell(store: Store, run: Run) -> Claim | Event:
