@@ -1,146 +1,19 @@
-"""S: Recovering Plasticity of Neural Networks via Soft Weight Rescaling."""
+"""S: Recovering Plasticity of Neural Networks via Soft Weight Rescaling; its figures, and all entries."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
-from rekindle.bench.presets import BEST, RUNS
-from rekindle.bench.reproduce.entry import Entry, Fields, Measure, Study, cells, published
+from rekindle.bench.presets import RUNS
+from rekindle.bench.reproduce.entry import Entry, Fields, Measure, Study, cells
 from rekindle.bench.reproduce.rules import Larger, Numbers, Within
-from rekindle.core.spec import change
+from rekindle.bench.reproduce.soft_rescaling_tables import COLUMNS, PAPER, TABLES, best_of
 
-PAPER = "S"
 FIGURE = "A figure: our copy has no numbers."
 GARBLED = (
     "Tables 2 and 3 (best values here) are mostly unreadable in our copy. Taken from them where they can be read; else "
     "the values of Table 4, and 0.8 for S&P."
 )
-
-# --- Tables 1 and 5 ---
-
-COLUMNS = {
-    "mnist": "MNIST (MLP)",
-    "cifar10": "CIFAR-10 (CNN)",
-    "cifar100": "CIFAR-100 (CNN)",
-    "cifar100_bn": "CIFAR-100 (CNN-BN)",
-    "tiny_imagenet": "TinyImageNet (VGG-16)",
-}
-TABLE_1 = {
-    "vanilla": [(0.9789, 0.0009), (0.6500, 0.0083), (0.3283, 0.0067), (0.3234, 0.0053), (0.3912, 0.0142)],
-    "L2": [(0.9795, 0.0019), (0.7119, 0.0037), (0.3882, 0.0064), (0.4222, 0.0043), (0.3915, 0.0108)],
-    "L2 Init": [(0.9793, 0.0016), (0.7041, 0.0125), (0.3881, 0.0050), (0.4030, 0.0105), (0.3870, 0.0143)],
-    "SWR": [(0.9822, 0.0024), (0.7158, 0.0063), (0.3914, 0.0070), (0.4129, 0.0105), (0.4348, 0.0025)],
-}
-TABLE_5 = {
-    "vanilla": [(0.9798, 0.0005), (0.6571, 0.0057), (0.3490, 0.0021), (0.3483, 0.0043), (0.4126, 0.0236)],
-    "L2": [(0.9811, 0.0007), (0.7304, 0.0039), (0.3949, 0.0091), (0.4532, 0.0040), (0.4080, 0.0124)],
-    "L2 Init": [(0.9811, 0.0007), (0.7286, 0.0023), (0.4048, 0.0019), (0.4341, 0.0019), (0.4199, 0.0048)],
-    "SWR": [(0.9796, 0.0009), (0.6925, 0.0078), (0.3599, 0.0054), (0.4240, 0.0015), (0.5221, 0.0123)],
-    "SWR + re-init": [(0.9829, 0.0002), (0.7269, 0.0027), (0.4133, 0.0058), (0.4451, 0.0028), (0.5165, 0.0070)],
-}
-# Column -> fields of the reduction, epochs, minutes for Table 1 and what was reduced; MNIST is run as published.
-# Batches of 256 leave the methods, which act in steps, too few.
-TENTH = {"sample_fraction": 0.1, "batch_size": 64}
-REDUCTIONS: dict[str, tuple[Fields, int, float, str]] = {
-    "cifar10": (
-        {"data": "cifar10:size=16", "sample_fraction": 0.2, "batch_size": 64},
-        100,
-        20,
-        "10,000 images of 16x16, batches of 64, 100 epochs",
-    ),
-    "cifar100": (TENTH, 60, 17, "5,000 images, batches of 64, 60 epochs"),
-    "cifar100_bn": (TENTH, 60, 34, "5,000 images, batches of 64, 60 epochs"),
-    "tiny_imagenet": (
-        {**TENTH, "model": "vgg16:width=8,hidden=512"},
-        60,
-        90,
-        "10,000 images, an eighth of the channels, 64 hidden units, batches of 64, 60 epochs",
-    ),
-}
-
-
-AFTERWARDS = {
-    ("Table 1", "cifar10"): (
-        "Run before with 5,000 images of 32x32 and 60 epochs, which are 4,740 steps where the published runs have "
-        "39,200: nothing was decided, and L2 was 0.9 points better than SWR in 5 of 5. Smaller images give 15,700 "
-        "steps in the same time. Those rows are in the history of this file.",
-    ),
-    ("Table 5", "cifar10"): (
-        "Printed are L2 and L2 Init 0.2 to 0.4 points above SWR + re-init: the claim is of the table as a whole.",
-        "Written after the run: SWR alone is 2.1 points below plain training, where 3.5 above are printed. We think "
-        "that after a drop of the rate the rescaling, whose strength stays, outweighs what is learned; re-init takes "
-        "the norms of then as those to go back to. Why it costs more here than in the paper we do not know.",
-    ),
-    ("Table 1", "mnist"): (
-        "Written after the run: all four means lie 0.2 to 0.3 points above the published ones; plain training is the "
-        "worst and SWR the best, as published.",
-    ),
-}
-
-
-def _best(column: str) -> dict[str, str]:
-    best = BEST[f"rescaling.generalization.{column}"]
-    return {"vanilla": "none", "L2": best["l2"], "L2 Init": best["l2_init"], "SWR": best["soft_rescale"]}
-
-
-def _without_rebase(spec: str) -> str:
-    return change(spec, rebase_on_drop=0)
-
-
-def _methods(column: str, decay: bool, epochs: int) -> dict[str, Fields]:
-    path = f"generalization:epochs={epochs}" + (",decay=true" if decay else "")
-    made: dict[str, Fields] = {name: {"methods": spec, "protocol": path} for name, spec in _best(column).items()}
-    if decay:
-        swr = _best(column)["SWR"]
-        made["SWR"] = {"methods": _without_rebase(swr), "protocol": path}
-        made["SWR + re-init"] = {"methods": _without_rebase(swr), "protocol": change(path, rebase="true")}
-    return made
-
-
-def _table(column: str, where: str, numbers: Mapping[str, list[tuple[float, float]]], decay: bool) -> Entry:
-    base = {**RUNS[f"rescaling.generalization.{column}"], "evaluate_each": 200}
-    seeds = 3 if column == "tiny_imagenet" else 5
-    whole = Study(cells(base, {COLUMNS[column]: {}}, _methods(column, decay, 200)), seeds=seeds)
-    minutes = 35.0 if decay else 28.0
-    small = Study(whole.cells, seeds=seeds, minutes=minutes)
-    if column in REDUCTIONS:
-        fields, epochs, minutes, told = REDUCTIONS[column]
-        made = cells({**base, **fields}, {COLUMNS[column]: {}}, _methods(column, decay, epochs))
-        small = Study(made, seeds=5, minutes=minutes * (1.25 if decay else 1), reduced=told)
-    ours = "SWR + re-init" if decay else "SWR"
-    return Entry(
-        f"soft-rescaling-{where.lower().replace(' ', '-')}-{column.replace('_', '-')}",
-        PAPER,
-        f"{where}, {COLUMNS[column]}",
-        f"Test accuracy after 200 epochs{' with learning rate decay' if decay else ''}: SWR against L2 and L2 Init.",
-        published={
-            key: value
-            for key, value in published(list(COLUMNS.values()), numbers, n=seeds).items()
-            if key[0] == COLUMNS[column]
-        },
-        paper_study=whole,
-        cpu_study=small,
-        rules=(
-            Numbers(),
-            Larger(f"{ours} is better than plain training", ours, ("vanilla",)),
-            Larger(f"{ours} is better than L2 and L2 Init", ours, ("L2", "L2 Init")),
-            *((Larger("re-init improves SWR", ours, ("SWR",)),) if decay else ()),
-        ),
-        notes=(
-            "Not stated: how inputs are normalised (here mean 0, deviation 1) and how weights start (here torch's).",
-            *AFTERWARDS.get((where, column), ()),
-        ),
-    )
-
-
-TABLES = tuple(
-    _table(column, where, numbers, decay)
-    for where, numbers, decay in (("Table 1", TABLE_1, False), ("Table 5", TABLE_5, True))
-    for column in COLUMNS
-)
-
-# --- figures ---
 
 _CIFAR: Fields = {"data": "cifar10:size=16", "sample_fraction": 0.1}
 STRENGTHS = ("0.25", "0.5", "0.75", "1")
@@ -232,7 +105,7 @@ READ: dict[tuple[str, str], dict[str, str]] = {
 def _curve_methods(column: str, path: str) -> dict[str, str]:
     layers = "1" if column == "mnist" else "all"
     resets = {"S&P": "shrink_perturb:shrink=0.8", "head reset": f"head_reset:layers={layers}"}
-    return {**_best(column), **resets, "from scratch": "fresh", **READ.get((column, path), {})}
+    return {**best_of(column), **resets, "from scratch": "fresh", **READ.get((column, path), {})}
 
 
 def _curves(column: str, path: str, epochs: int, each: int) -> Study:
@@ -339,7 +212,7 @@ FIGURES = (
 )
 
 
-def _mnist(path: str, minutes: float) -> Entry:
+def _mnist(path: str, minutes: float, *notes: str) -> Entry:
     return Entry(
         f"soft-rescaling-mnist-{path.replace(' ', '-')}",
         PAPER,
@@ -352,7 +225,7 @@ def _mnist(path: str, minutes: float) -> Entry:
             Larger("SWR is better than going on", "SWR", ("vanilla",)),
             Larger("SWR is better than all others", "SWR", OTHERS),
         ),
-        notes=(FIGURE, GARBLED),
+        notes=(FIGURE, GARBLED, *notes),
     )
 
 
