@@ -130,8 +130,8 @@ continual = Entry(
         FIGURE,
         _MUON_NOTE,
         "Written after the run: FIRE is better than seven of ten in 5 of 5; a full reset and Muon are level with it, "
-        "and DASH is 5.2 points above it in 5 of 5, though it drops more at the reset. Why we do not know. ReDo and SNR "
-        "recycle nothing, as in Fig. 2 (a).",
+        "and DASH is 5.2 points above it in 5 of 5, though it drops more at the reset. Why we do not know. ReDo and "
+        "SNR recycle nothing, as in Fig. 2 (a).",
     ),
 )
 class_incremental = Entry(
