@@ -236,7 +236,7 @@ MNIST = (
         "limited access",
         22,
         "Written after the run: SWR has the highest mean; L2 Init is 0.1 points below it, which five seeds do not "
-        "decide. S&P and starting afresh, with one chunk of 6,000 images to learn again from, end 2 and 3 points below.",
+        "decide. S&P and starting afresh, with one chunk of 6,000 images to learn from, end 2 and 3 points below.",
     ),
 )
 _BALANCED = (Measure("balancedness", "metric.balancedness"), Measure())
