@@ -165,19 +165,16 @@ def wait_for(met):
         time.sleep(0.02)
 
 
-def test_ctrl_c_stops_cleanly_and_the_next_call_goes_on(tmp_path):
+@pytest.mark.parametrize(
+    "stop",
+    [
+        pytest.param(lambda pid: os.killpg(pid, signal.SIGINT), id="ctrl-c"),  # as a terminal does: to all processes
+        pytest.param(lambda pid: os.kill(pid, signal.SIGTERM), id="kill"),  # the driver alone
+    ],
+)
+def test_it_stops_cleanly_with_its_workers_and_the_next_call_goes_on(tmp_path, stop):
     child = drive(tmp_path)
-    os.killpg(child.pid, signal.SIGINT)  # as a terminal does: to all processes at once
-    said, complained = child.communicate(timeout=180)
-    assert said.strip() == "interrupted True" and child.returncode == 0
-    assert "Traceback" not in complained
-    assert not list(tmp_path.glob("*/claim.*")) and not list(tmp_path.glob("*/failed.json"))
-    finish_what_is_left(tmp_path)
-
-
-def test_a_polite_kill_of_the_driver_alone_stops_its_workers_too(tmp_path):
-    child = drive(tmp_path)
-    child.terminate()
+    stop(child.pid)
     said, complained = child.communicate(timeout=180)
     assert said.strip() == "interrupted True" and child.returncode == 0
     assert "Traceback" not in complained
