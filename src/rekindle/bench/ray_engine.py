@@ -24,7 +24,7 @@ from rekindle.bench import claim as claims
 from rekindle.bench.claim import Claim, beating
 from rekindle.bench.spec import Run
 from rekindle.bench.store import Store
-from rekindle.bench.work import EXECUTE, EngineError, Event, Listen, find, shared_beginning
+from rekindle.bench.work import EXECUTE, EngineError, Event, Listen, claim_or_tell, find, shared_beginning
 from rekindle.core.settings import settings
 
 QUEUED = 2  # tasks that wait on the cluster for each one that runs: no node is idle, and other drivers find work
@@ -158,13 +158,9 @@ class Driver:
                         self._gather(task)
 
     def _submit(self, run: Run) -> None:
-        claim = self.store.claim(run)
-        if claim is None:
-            self.listen(Event("elsewhere", run.key))
-            return
-        if (state := self.store.state(run.key)) != "open":  # another driver ended it since we looked
-            claim.release()
-            self.listen(Event(state, run.key))
+        claim = claim_or_tell(self.store, run)
+        if isinstance(claim, Event):
+            self.listen(claim)
             return
         self.claims.add(claim)
         seen = (str(claim.path.resolve()), claim.path.read_text("utf-8"))

@@ -179,7 +179,7 @@ def _conclude(
     files = {out / f"{entry.name}.{preset}.{ending}": content for ending, content in contents.items()}
     if summary is not None and not summary.is_whole:
         written = len(read_lines(out / f"{entry.name}.{preset}.observations.jsonl"))
-        files = files if len(observations) > 0 and len(observations) >= written else {}
+        files = files if len(observations) >= max(1, written) else {}
     for path, content in files.items():
         write_whole(path, content)
     return Made(findings, observations, text, tuple(files), summary)
