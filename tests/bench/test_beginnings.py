@@ -112,3 +112,20 @@ def test_a_sweep_that_is_stopped_keeps_them(tmp_path):
     store, runs = Store(tmp_path), [run_of(), run_of(methods="fire")]
     assert work.run_sweep(store, runs, Stopped()).interrupted
     assert beginnings.folder_of(store, runs[1]) is not None
+
+
+@pytest.mark.parametrize(("name", "told"), [("with_beginning", True), ("without_beginning", False)])
+def test_a_function_of_ones_own_is_told_if_it_asks(name, told, tmp_path):
+    runs = [run_of(methods=spec) for spec in ("none", "fire")]
+    engine = LocalEngine(workers=1, free_memory=0)
+    summary = work.run_sweep(Store(tmp_path), runs, engine, function=f"tests.bench.test_beginnings:{name}")
+    assert len(summary.finished) == 2
+    assert [row["told"] for row in Store(tmp_path).rows()] == [told, told]
+
+
+def with_beginning(run, folder, *, progress=None, beginning=None):
+    return [{"told": beginning is not None and beginning.name == run_of().key}]
+
+
+def without_beginning(run, folder, *, progress=None):
+    return [{"told": False}]

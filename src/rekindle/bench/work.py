@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import signal
 import threading
 import traceback
@@ -91,7 +92,7 @@ def run_sweep(
         store: Where the results go; what it holds already is not run again.
         runs: What to run.
         engine: Who runs it.
-        function: What trains a run, as module:function.
+        function: What trains a run, as module:function; one with an argument `beginning` gets what runs share.
         retry: Also run again what failed before.
         listen: Called with every event, in this process.
     """
@@ -110,7 +111,7 @@ def run_sweep(
         summary.note(event)
         listen(event)
 
-    if function == EXECUTE:
+    if todo and takes_beginning(function):
         todo = beginnings.prepare(store, todo)
     with _stopped_politely():
         summary.interrupted = bool(todo) and not engine.run_all(store, todo, function=function, listen=hear)
@@ -162,9 +163,19 @@ def carry_out(store: Store, run: Run, function: str, tell: Listen, **options: An
 
 
 def shared_beginning(store: Store, run: Run, function: str) -> dict[str, Any]:
-    """Return the argument that tells `execute` of the beginning that a sweep shares; other functions know none."""
-    folder = beginnings.folder_of(store, run) if function == EXECUTE else None
+    """Return the argument that tells a function of the beginning that a sweep shares, if it takes one."""
+    folder = beginnings.folder_of(store, run) if takes_beginning(function) else None
     return {} if folder is None else {"beginning": folder}
+
+
+def takes_beginning(function: str) -> bool:
+    """Return whether a function can go on from what runs have in common: it has an argument `beginning`.
+
+    Example:
+        >>> takes_beginning(EXECUTE), takes_beginning("os:getcwd")
+        (True, False)
+    """
+    return "beginning" in inspect.signature(find(function)).parameters
 
 
 def claim_or_tell(store: Store, run: Run) -> Claim | Event:
