@@ -96,9 +96,16 @@ figure_1_mlp = replace(
     figure_1,
     name="soft-rescaling-fig-1-mlp",
     where="Fig. 1, MLP",
-    paper_study=replace(_scaled("mnist"), minutes=30),
+    paper_study=replace(_scaled("mnist"), minutes=46),
     cpu_study=None,
-    notes=(FIGURE, NETWORK_OF_FIGURE_1),
+    notes=(
+        FIGURE,
+        NETWORK_OF_FIGURE_1,
+        "Written after the run: exactness holds to the last prediction. The gain over the best accuracy before does not "
+        "hold as the paper has it, for all scalings: only all the way back to the initial norm does training pass it, by "
+        "0.6 (in proportion, not decided) and 1.1 points (not in proportion). This network is best early in its 100 "
+        "epochs and 5 points below that in the end, which small scalings do not bring back. All beat going on.",
+    ),
 )
 PATHS = {
     "warm start": "warm_start:fraction=0.5,before={epochs},after={epochs}",
