@@ -101,7 +101,7 @@ figure_1_mlp = replace(
     notes=(
         FIGURE,
         NETWORK_OF_FIGURE_1,
-        "Written after the run: exactness holds to the last prediction. The gain over the best accuracy before does "
+        "Written after the run: accuracy is the same to the last digit. The gain over the best accuracy before does "
         "not hold for all scalings, as the paper has it: only from the initial norm itself does training pass it, by "
         "0.6 (in proportion, not decided) and 1.1 points (not in proportion). This network is best early (seeds 0 and "
         "1: after 14 and 8 of 100 epochs) and some 5 points lower in the end, which small scalings do not bring back. "
