@@ -73,7 +73,7 @@ def make(case: str, path: Path) -> None:
     import rekindle as rk
 
     if case == "gpt2":
-        save_file({name: tensor.clone() for name, tensor in rk.models.GPT().state_dict().items()}, path)
+        save_file({name: tensor.clone() for name, tensor in rk.lab.models.GPT().state_dict().items()}, path)
         return
     draws = torch.Generator().manual_seed(0)
     shapes = {
@@ -162,7 +162,7 @@ def resnet18() -> dict[str, object]:
 
     torch.set_num_threads(2)
     torch.manual_seed(0)
-    model = rk.models.ResNet18()
+    model = rk.lab.models.ResNet18()
     data = [(torch.randn(100, 3, 32, 32), torch.randint(0, 10, (100,))) for _ in range(10)]
     keys = [card.key for card in rk.list_metrics() if card.key != "trainability"]
     start = time.perf_counter()

@@ -26,7 +26,7 @@ BATCHES, SIZE, REPEATS = 6, 64, 5
 def main() -> None:
     """Measure and append one row."""
     torch.set_num_threads(1)
-    model = rk.models.ResNet18()
+    model = rk.lab.models.ResNet18()
     noise = torch.Generator().manual_seed(0)
     data = [
         (torch.randn(SIZE, 3, 32, 32, generator=noise), torch.randint(10, (SIZE,), generator=noise))

@@ -92,7 +92,7 @@ def naive_way(chosen, tensors) -> None:
 def our_way(spec: str, model, graph, chosen) -> Callable[[], None]:
     """Return the computation of new tensors behind `rk.apply_`, with all its checks, without the record's numbers."""
     import rekindle as rk
-    from rekindle.core.apply import compute
+    from rekindle.edits.write import compute
 
     names = {weight.tensor for weight in chosen}
     plan = rk.plan(spec, model, graph=graph)
@@ -180,7 +180,7 @@ def resnet18(kind: str):
 
     import rekindle as rk
 
-    return _prepared(rk.models.ResNet18(), torch.zeros(16, 3, 32, 32), kind, EVERY, 40)
+    return _prepared(rk.lab.models.ResNet18(), torch.zeros(16, 3, 32, 32), kind, EVERY, 40)
 
 
 def vgg16(kind: str):
@@ -189,7 +189,7 @@ def vgg16(kind: str):
 
     import rekindle as rk
 
-    model = rk.models.VGG16(200, image_size=64, hidden=4096)
+    model = rk.lab.models.VGG16(200, image_size=64, hidden=4096)
     return _prepared(model, torch.zeros(8, 3, 64, 64), kind, EVERY, 10)
 
 
@@ -199,7 +199,7 @@ def vit_tiny(kind: str):
 
     import rekindle as rk
 
-    model = rk.models.vit_tiny()
+    model = rk.lab.models.vit_tiny()
     return _prepared(model, torch.zeros(16, 3, 32, 32), kind, ("q", "k"), 40)
 
 
@@ -209,7 +209,9 @@ def gpt2(kind: str):
 
     import rekindle as rk
 
-    return _prepared(rk.models.GPT(), torch.zeros(1, 32, dtype=torch.long), kind, ("q", "k", "v", "o", "hidden"), 10)
+    return _prepared(
+        rk.lab.models.GPT(), torch.zeros(1, 32, dtype=torch.long), kind, ("q", "k", "v", "o", "hidden"), 10
+    )
 
 
 NETWORKS = {"resnet18": resnet18, "vgg16": vgg16, "vit_tiny": vit_tiny, "gpt2": gpt2}

@@ -40,16 +40,16 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
 import rekindle as rk
-from rekindle.bench.local import LocalEngine
-from rekindle.bench.optimizers import optimizer
-from rekindle.bench.run import execute, stages_of
-from rekindle.bench.spec import Run
-from rekindle.bench.stacked import run_stacked
-from rekindle.bench.store import Store
-from rekindle.bench.work import run_sweep
-from rekindle.data.dataset import Examples
-from rekindle.protocols.loop import How, Place, evaluate, train
-from rekindle.protocols.stage import Stage
+from rekindle.lab.runs.engines.local import LocalEngine
+from rekindle.lab.runs.execute import run_sweep
+from rekindle.lab.runs.spec import Run
+from rekindle.lab.runs.stacked import run_stacked
+from rekindle.lab.runs.store import Store
+from rekindle.lab.runs.training_run import stages_of, train_run
+from rekindle.training.examples import Examples
+from rekindle.training.loop import StageProgress, TrainConfig, evaluate, train
+from rekindle.training.optimizers import optimizer
+from rekindle.training.stage import Stage
 
 ROWS = Path(__file__).parent / "rows" / "loop.jsonl"
 BATCH = 256
@@ -116,13 +116,13 @@ class Ours:
         self.net = copy.deepcopy(net).to(memory_format=torch.channels_last)
         self.optimizer = optimizer("adam:lr=1e-3", self.net, data.inputs[:2])
         self.stage = Stage("all", data, test.take(slice(1)), epochs=1)
-        self.how, self.turn = How(batch_size=BATCH, precision=precision), 0
+        self.config, self.turn = TrainConfig(batch_size=BATCH, precision=precision), 0
 
     def __call__(self) -> float:
         """Train one pass and return images per second, without the evaluation at its end."""
-        place = Place()
+        place = StageProgress()
         self.turn += 1
-        train(self.net, self.optimizer, self.stage, self.how, place, seed=self.turn)
+        train(self.net, self.optimizer, self.stage, self.config, place, seed=self.turn)
         return len(self.stage.train) / place.seconds
 
 
@@ -163,7 +163,7 @@ def measure_loop(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
     precision, bound = ("float32", 1.3) if network == "cnn" else ("bfloat16", 1.8)
     data, test = images(batches * BATCH, seed=1), images(2048 if network == "cnn" else 512, seed=2)
     torch.manual_seed(0)
-    net = rk.models.CNN() if network == "cnn" else rk.models.ResNet18()
+    net = rk.lab.models.CNN() if network == "cnn" else rk.lab.models.ResNet18()
     ways: dict[str, Any] = {"ours": Ours(net, data, test, precision)}
     if precision != "float32":
         ways["ours_float32"] = Ours(net, data, test, "float32")
@@ -210,7 +210,7 @@ def bare_steps(runs: list[Run], rounds: int, steps: int) -> None:
     """Train the same networks one after the other with nothing around: no evaluation, no boundary, no method."""
     for run in runs:
         stage = stages_of(run)[0][0]
-        net = rk.models.MLP([128, 32, 32, 8])
+        net = rk.lab.models.MLP([128, 32, 32, 8])
         sgd = optimizer(run.optimizer, net, stage.train.inputs[:2])
         for _ in range(rounds * steps):
             loss = cross_entropy(net(stage.train.inputs), stage.train.labels)
@@ -230,7 +230,7 @@ def measure_stacked(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
         rows: dict[str, Any] = {}
 
         def alone(runs: list[Run] = runs, rows: dict[str, Any] = rows) -> None:
-            rows["alone"] = [row for run in runs for row in execute(run, None)]
+            rows["alone"] = [row for run in runs for row in train_run(run, None)]
 
         def together(runs: list[Run] = runs, rows: dict[str, Any] = rows) -> None:
             rows["stacked"] = [row for own in run_stacked(runs).values() for row in own]
@@ -278,7 +278,7 @@ def measure_sweep(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
     ways = {
         "sweep": lambda: seconds(sweep),
-        "training": lambda: seconds(lambda: [execute(run, None) for run in runs]),
+        "training": lambda: seconds(lambda: [train_run(run, None) for run in runs]),
     }
     turns = given.turns or 5
     taken = medians(take_turns(ways, turns))

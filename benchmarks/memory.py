@@ -1,7 +1,7 @@
 """Extra memory of a treatment, as a multiple of the largest weight: `python benchmarks/memory.py` (about 2 minutes).
 
 Peak resident memory of a fresh process during `rk.apply_(..., undo=False)`, less what model, graph and the libraries'
-own buffers took before (a product, a factorisation and an eigendecomposition are run first). The process gives freed
+own buffers took before (a product, a factorization and an eigendecomposition are run first). The process gives freed
 memory back at once (MALLOC_MMAP_THRESHOLD_), so that what is in use is counted and not what the allocator keeps.
 Rows go to benchmarks/rows/memory.jsonl.
 """
@@ -46,9 +46,9 @@ def measure(spec: str, network: str) -> dict[str, object]:
 
     torch.set_num_threads(2)
     builds = {
-        "vgg16": (lambda: rk.models.VGG16(200, image_size=64), torch.zeros(1, 3, 64, 64)),
-        "gpt2": (rk.models.GPT, torch.zeros(1, 8, dtype=torch.long)),
-        "resnet18": (rk.models.ResNet18, torch.zeros(1, 3, 32, 32)),
+        "vgg16": (lambda: rk.lab.models.VGG16(200, image_size=64), torch.zeros(1, 3, 64, 64)),
+        "gpt2": (rk.lab.models.GPT, torch.zeros(1, 8, dtype=torch.long)),
+        "resnet18": (rk.lab.models.ResNet18, torch.zeros(1, 3, 32, 32)),
     }
     build, example = builds[network]
     model = build()

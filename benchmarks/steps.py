@@ -78,8 +78,8 @@ def build(network: str) -> tuple[nn.Module, torch.Tensor]:
     """Return a network and a batch of 256."""
     torch.manual_seed(0)
     if network == "mlp":
-        return rk.models.MLP([784, 100, 100, 10]), torch.randn(256, 784)
-    return rk.models.ResNet18(), torch.randn(256, 3, 32, 32)
+        return rk.lab.models.MLP([784, 100, 100, 10]), torch.randn(256, 784)
+    return rk.lab.models.ResNet18(), torch.randn(256, 3, 32, 32)
 
 
 class Trainer:

@@ -20,9 +20,9 @@ from rekindle.graph.export import export
 ROWS = Path(__file__).parent / "rows" / "trace.jsonl"
 REPEATS = 3
 CASES: dict[str, tuple[Callable[[], Any], torch.Tensor]] = {
-    "resnet18": (rk.models.ResNet18, torch.zeros(1, 3, 32, 32)),
-    "resnet50": (rk.models.ResNet50, torch.zeros(1, 3, 224, 224)),
-    "gpt2": (rk.models.GPT, torch.zeros(1, 32, dtype=torch.long)),
+    "resnet18": (rk.lab.models.ResNet18, torch.zeros(1, 3, 32, 32)),
+    "resnet50": (rk.lab.models.ResNet50, torch.zeros(1, 3, 224, 224)),
+    "gpt2": (rk.lab.models.GPT, torch.zeros(1, 32, dtype=torch.long)),
 }
 
 

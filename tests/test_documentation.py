@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.bench.sweep import parse_sweep
+from rekindle.lab.runs.sweep import parse_sweep
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src"

@@ -5,8 +5,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from rekindle.bench.store import Store
 from rekindle.cli import main, verbs
+from rekindle.lab.runs.store import Store
 
 CODE = """
     import torch

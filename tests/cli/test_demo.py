@@ -3,9 +3,9 @@ import io
 import pytest
 from rich.console import Console
 
-from rekindle.bench.paired import collect
 from rekindle.cli import main
 from rekindle.cli.demo import FRESH, METHODS, WARM, audits, measured, runs_of, sentences, table, train
+from rekindle.statistics.paired_tests import collect
 
 TREATED = METHODS[2]
 

@@ -5,7 +5,7 @@ import pytest
 
 import rekindle
 from rekindle.cli import main, verbs
-from rekindle.core.errors import RekindleError
+from rekindle.errors import RekindleError
 
 
 def test_help_answers_without_torch():

@@ -1,8 +1,8 @@
 import pytest
 
-from rekindle.bench.spec import Run
-from rekindle.bench.store import Store
 from rekindle.cli import main
+from rekindle.lab.runs.spec import Run
+from rekindle.lab.runs.store import Store
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@ import json
 
 import pytest
 
-from rekindle.bench.store import Store
-from rekindle.bench.sweep import read_sweep
 from rekindle.cli import main
+from rekindle.lab.runs.store import Store
+from rekindle.lab.runs.sweep import read_sweep
 
 SPEC = "data: digits\ngrid: {methods: [none, fresh]}\nseeds: 2\n"
 
@@ -12,7 +12,7 @@ SPEC = "data: digits\ngrid: {methods: [none, fresh]}\nseeds: 2\n"
 @pytest.fixture
 def spec(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("rekindle.bench.work.EXECUTE", "tests.bench.tiny:execute")
+    monkeypatch.setattr("rekindle.lab.runs.execute.TRAIN_RUN", "tests.lab.runs.tiny:execute")
     path = tmp_path / "mine.yaml"
     path.write_text(SPEC)
     return path
@@ -28,7 +28,7 @@ def test_a_sweep_runs_once_and_then_has_nothing_to_do(spec, capsys):
 
 
 def test_a_failure_is_told_and_waits_for_retry(spec, capsys, monkeypatch):
-    monkeypatch.setattr("rekindle.bench.work.EXECUTE", "tests.cli.test_sweep:fail")
+    monkeypatch.setattr("rekindle.lab.runs.execute.TRAIN_RUN", "tests.cli.test_sweep:fail")
     for words, told in ([], "2 failed"), ([], "2 failed before"), (["--retry"], "2 failed"):
         spec.write_text("seeds: 2")
         with pytest.raises(SystemExit) as stop:
@@ -91,7 +91,7 @@ def test_several_runs_are_a_sweep(spec, capsys):
 
 
 def test_a_run_that_fails(spec, capsys, monkeypatch):
-    monkeypatch.setattr("rekindle.bench.work.EXECUTE", "tests.cli.test_sweep:fail")
+    monkeypatch.setattr("rekindle.lab.runs.execute.TRAIN_RUN", "tests.cli.test_sweep:fail")
     spec.write_text("seed: 1")
     with pytest.raises(SystemExit) as stop:
         main(["run", str(spec)])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rekindle.core.registry import list_methods, method
+from rekindle.methods.registry import list_methods, method
 from rekindle.testing import CHECKS, ZOO, check_card
 
 ONE_SHOT = [card.key for card in list_methods() if card.kind == "one-shot"]

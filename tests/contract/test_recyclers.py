@@ -8,10 +8,11 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 import rekindle as rk
-from rekindle.core.apply import tensors_of, write_one_by_one
-from rekindle.core.registry import method
+from rekindle.edits.write import write_one_by_one
 from rekindle.graph.export import as_call
-from rekindle.recycle import not_cut_off, recyclable, recycle
+from rekindle.graph.modules import tensors_of
+from rekindle.methods.recycling import not_cut_off, recyclable, recycle
+from rekindle.methods.registry import method
 from rekindle.testing import ZOO, check_card
 from rekindle.testing.aged import aged, bits, graph_of, hooks, learn, memory, same
 
@@ -83,7 +84,7 @@ def test_incoming_is_fresh_norms_neutral_outgoing_silent_and_nothing_else_change
         here = mask & ~outgoing.get(name, torch.zeros_like(mask))
         fresh = graph.fresh(name, tuple(before[name].shape), 0, "test")
         if name not in graph.gains:
-            assert torch.equal(after[name][here], fresh[here]), f"{name} was not drawn by its own law"
+            assert torch.equal(after[name][here], fresh[here]), f"{name} was not drawn by its own initializer"
         constant = not fresh.std() > 0
         assert constant or not (after[name][here] == before[name][here]).any(), f"{name} was not drawn"
     for name in chosen:
@@ -247,9 +248,9 @@ def test_every_group_is_treated_or_named(key, member):
     if key == "selective_reinit":
         return
     groups, left = recyclable(graph)
-    assert set(left) <= set(keeper.left_alone)
-    assert all(keeper.left_alone.values())
-    assert {group.name for group in groups} | set(keeper.left_alone) == {group.name for group in graph.groups}
+    assert set(left) <= set(keeper.skipped)
+    assert all(keeper.skipped.values())
+    assert {group.name for group in groups} | set(keeper.skipped) == {group.name for group in graph.groups}
 
 
 @pytest.mark.parametrize("key", EAGER)

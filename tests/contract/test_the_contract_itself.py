@@ -6,8 +6,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from rekindle.core.edit import Edit, Edits
-from rekindle.interventions.full_reset import FullReset
+from rekindle.edits.edit import Edit, Edits
+from rekindle.methods.one_shot.full_reset import FullReset
 from rekindle.testing import ZOO, check_method
 
 MEMBER = [ZOO["mlp"]]

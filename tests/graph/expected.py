@@ -4,13 +4,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
+from torch import Tensor, nn
+
+from rekindle.lab.models import VGG16, MobileNetV1, ResNet18, ResNet50
 from tests.graph import expected_convolutional as convolutional
 from tests.graph import expected_dense as dense
 from tests.graph import expected_tokens as tokens
 from tests.graph.expected_notation import G
-from torch import Tensor, nn
-
-from rekindle.models import VGG16, MobileNetV1, ResNet18, ResNet50
 
 EXPECTED: dict[str, list[G]] = {
     "mlp": dense.mlp(bias=True),

@@ -1,6 +1,6 @@
 """How expected unit groups are written down.
 
-A group is its units, what writes them (`incoming`), what normalises them (`norms`) and what reads them (`outgoing`), as
+A group is its units, what writes them (`incoming`), what normalizes them (`norms`) and what reads them (`outgoing`), as
 names of tensors. `at` says, where it is not obvious, which elements belong to which unit: per side and tensor a view,
 the dimensions that hold units, and for each unit its indices along those.
 """

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from tests.graph.expected_notation import G, Place, w, wb
 from torch import Tensor, nn
+
+from tests.graph.expected_notation import G, Place, w, wb
 
 L, C1, C2 = nn.Linear, nn.Conv1d, nn.Conv2d
 HEAD = G(2, wb("h"), kind="output")

@@ -4,15 +4,16 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.parametrizations import spectral_norm, weight_norm
+
 from tests.graph.expected_notation import G, flattened, w, wb
 from tests.graph.operation_cases import C1, C2, E_H, HEAD, L, case, data, e_a_h, e_h, place, weight
 from tests.graph.operations_products import NEXT, SCORE, STREAM, VALUES, attend, attention, pair_turn
 from tests.graph.operations_single import ELEMENTWISE
-from torch import Tensor, nn
-from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
 
-def heads_normalised(m: Any, x: Tensor) -> Tensor:
+def heads_normalized(m: Any, x: Tensor) -> Tensor:
     y = m.e(x)
     q, k, v = (part(y).view(*x.shape[:2], 3, 4).transpose(1, 2) for part in (m.q, m.k, m.v))
     q, k = (
@@ -33,7 +34,7 @@ def bias_per_head(m: Any, x: Tensor) -> Tensor:
     return attend(m, x, mask=m.bias(distance).permute(2, 0, 1))
 
 
-def standardised(m: Any, x: Tensor) -> Tensor:
+def standardized(m: Any, x: Tensor) -> Tensor:
     std, mean = torch.std_mean(m.a.weight, dim=1, keepdim=True)
     return m.h(F.linear(F.relu(m.e(x)), (m.a.weight - mean) / std * m.gain, m.a.bias))
 
@@ -66,7 +67,7 @@ ONCE_WRONG = [
         ),
     ),
     (
-        "members of an ensemble are tied: rules._weight_fields drops the batch letter from both sides",
+        "members of an ensemble are tied: rules._weight_labels drops the batch letter from both sides",
         case(
             "ensemble_by_bmm",
             lambda m, x: F.relu(x.expand(3, -1, -1).bmm(m.a)).bmm(m.c),
@@ -105,8 +106,8 @@ ONCE_WRONG = [
     (
         "heads that are joined along their own dimension are tied to each other: rearrange._shared",
         case(
-            "heads_normalised_one_by_one",
-            heads_normalised,
+            "heads_normalized_one_by_one",
+            heads_normalized,
             lambda: attention() | {n: nn.ModuleList(nn.LayerNorm(4) for _ in range(3)) for n in ("qn", "kn")},
             data(2, 6, 5),
             STREAM,
@@ -214,10 +215,10 @@ ONCE_WRONG = [
         ),
     ),
     (
-        "as above: the gain of a standardised weight",
+        "as above: the gain of a standardized weight",
         case(
-            "standardised_weight",
-            standardised,
+            "standardized_weight",
+            standardized,
             lambda: {"e": L(4, 6), "a": L(6, 5), "gain": weight(5, 1), "h": L(5, 2)},
             data(3, 4),
             G(6, wb("e"), w("a")),

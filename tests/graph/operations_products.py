@@ -5,10 +5,11 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from tests.graph.expected_notation import G, rows, w, wb
-from tests.graph.operation_cases import C2, E_H, HEAD, L, case, data, e_h, place, weight
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
+
+from tests.graph.expected_notation import G, rows, w, wb
+from tests.graph.operation_cases import C2, E_H, HEAD, L, case, data, e_h, place, weight
 
 # Products -------------------------------------------------------------------------------------------------------------
 

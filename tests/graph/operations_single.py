@@ -1,4 +1,4 @@
-"""Operations on one stream of units: element by element, rearranging, normalising and mixing."""
+"""Operations on one stream of units: element by element, rearranging, normalizing and mixing."""
 
 from collections.abc import Callable
 from functools import partial
@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor, nn
+
 from tests.graph.expected_notation import G, bn, flattened, rows, w, wb
 from tests.graph.operation_cases import C1, C2, E_H, HEAD, L, case, data, e_a_h, e_h, place, weight
-from torch import Tensor, nn
 
 # Element by element ---------------------------------------------------------------------------------------------------
 
@@ -185,7 +186,7 @@ REARRANGE = [
     ),
 ]
 
-# Normalising and mixing -----------------------------------------------------------------------------------------------
+# Normalizing and mixing -----------------------------------------------------------------------------------------------
 
 
 def group_norm() -> nn.Module:
@@ -200,7 +201,7 @@ def convolution_and(norm: Callable[[], nn.Module]) -> dict[str, Any]:
     return {"e": C2(3, 6, 3), "n": norm(), "h": L(6, 2)}
 
 
-NORMALISE = [
+NORMALizE = [
     case(
         "batch_norm",
         lambda m, x: m.h(F.relu(m.n(m.e(x)))),

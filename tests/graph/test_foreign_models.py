@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rekindle.core.errors import GraphError
+from rekindle.errors import GraphError
 from rekindle.graph import UnitGraph, trace
 
 T = pytest.importorskip("transformers")
@@ -163,7 +163,7 @@ ONCE_WRONG: dict[str, tuple[str, Family]] = {  # what went wrong with each befor
         ),
     ),
     "stablelm": (
-        "one normalisation a head, joined along heads: all heads are tied, and the proof fails",
+        "one normalization a head, joined along heads: all heads are tied, and the proof fails",
         (
             "StableLmForCausalLM",
             "StableLmConfig",

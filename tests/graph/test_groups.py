@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 import torch
-from tests.graph.expected import EXPECTED, FULL_SIZE
-from tests.graph.expected_notation import G, Place
 from torch import Tensor
 
 from rekindle.graph import trace
 from rekindle.testing.zoo import NOT_UNDERSTOOD, ZOO, ZooModel, zoo
+from tests.graph.expected import EXPECTED, FULL_SIZE
+from tests.graph.expected_notation import G, Place
 
 SIDES = ("incoming", "norms", "outgoing")
 MEMBERS = [pytest.param(member, id=member.name) for member in zoo()]
 
-# What a group is recognised by: units, kind and the names of the tensors on each side.
+# What a group is recognized by: units, kind and the names of the tensors on each side.
 Key = tuple[int, str, frozenset[str], frozenset[str], frozenset[str]]
 
 

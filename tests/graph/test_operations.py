@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.graph.operation_cases import Case, L, Net, data, e_h, weight
-from tests.graph.operations_once_wrong import LIMITS, ONCE_WRONG
-from tests.graph.operations_products import MODELS, PRODUCTS, attend, attention
-from tests.graph.operations_single import ELEMENTWISE, NORMALISE, REARRANGE
-from tests.graph.test_groups import assert_groups
 from torch import nn
 from torch.func import functional_call
 
-from rekindle.core.errors import GraphError
+from rekindle.errors import GraphError
 from rekindle.graph import UnitGraph, trace
 from rekindle.graph.export import as_call, at_rest
+from tests.graph.operation_cases import Case, L, Net, data, e_h, weight
+from tests.graph.operations_once_wrong import LIMITS, ONCE_WRONG
+from tests.graph.operations_products import MODELS, PRODUCTS, attend, attention
+from tests.graph.operations_single import ELEMENTWISE, REARRANGE, NORMALizE
+from tests.graph.test_groups import assert_groups
 
-WORKING = [*ELEMENTWISE, *REARRANGE, *NORMALISE, *PRODUCTS, *MODELS]
+WORKING = [*ELEMENTWISE, *REARRANGE, *NORMALizE, *PRODUCTS, *MODELS]
 
 BROKEN = [
     pytest.param(c, id=c.name, marks=pytest.mark.xfail(strict=True, reason=why) if c.name in LIMITS else ())
@@ -42,7 +42,7 @@ def test_operations(case: Case) -> None:
 
 
 def assert_units_can_change_places(graph: UnitGraph, model: nn.Module, example: Any) -> None:
-    """The last unit and its neighbour change places in every slot: the same network, if nothing was left out."""
+    """The last unit and its neighbor change places in every slot: the same network, if nothing was left out."""
     args, kwargs = as_call(example)
     noise = torch.Generator().manual_seed(1)
     drawn = {
@@ -82,7 +82,7 @@ def test_what_mixes_tokens_of_units_is_hidden() -> None:
     assert roles(net, data(2, 3, 4))["t.weight"] == "hidden"
 
 
-@pytest.mark.parametrize("name", ["noisy_layer", "standardised_weight", "low_rank_update"])
+@pytest.mark.parametrize("name", ["noisy_layer", "standardized_weight", "low_rank_update"])
 def test_computed_weights_are_listed(name: str) -> None:
     (found,) = [c for _, c in ONCE_WRONG if c.name == name]
     listed = {weight.tensor for weight in trace(found.model(), found.example).weights}

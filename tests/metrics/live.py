@@ -4,10 +4,10 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from rekindle.core.apply import tensors_of
 from rekindle.graph import trace
+from rekindle.graph.modules import tensors_of
 from rekindle.metrics.features import gather_features
-from rekindle.metrics.reading import Subject
+from rekindle.metrics.reading import MetricInputs
 
 
 def classification(model, batch):
@@ -17,7 +17,7 @@ def classification(model, batch):
 def live(model, batches, *, loss=classification, reference=None, seed=0, graph=None):
     graph = graph or trace(model, batches[0][0])
     features = gather_features(model, graph, list(batches), seed=seed)
-    return Subject(tensors_of(model), graph, reference, features, model, tuple(batches), loss, seed)
+    return MetricInputs(tensors_of(model), graph, reference, features, model, tuple(batches), loss, seed)
 
 
 def tiny(seed=0):

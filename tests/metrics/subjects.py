@@ -7,7 +7,7 @@ from torch import nn
 
 import rekindle as rk
 from rekindle.graph.scan import scan
-from rekindle.metrics.reading import Subject
+from rekindle.metrics.reading import MetricInputs
 from rekindle.testing import ZOO
 
 KINDS = ["mlp", "cnn_bn", "grouped_conv", "mobilenet", "conv_transpose", "gpt2", "vit_mha", "resnet_basic", "llama"]
@@ -15,7 +15,7 @@ KINDS = ["mlp", "cnn_bn", "grouped_conv", "mobilenet", "conv_transpose", "gpt2",
 
 def subject_of(model, example=None, reference=None):
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    return Subject(tensors, scan(model) if example is None else rk.trace(model, example), reference=reference)
+    return MetricInputs(tensors, scan(model) if example is None else rk.trace(model, example), reference=reference)
 
 
 @cache
@@ -27,16 +27,16 @@ def zoo_graph(name):
 def zoo_subject(name, moved=None, model=None):
     """A zoo model, perhaps one that was changed; with `moved`, the reference is its weights plus noise of that size."""
     model = model or ZOO[name].build()
-    subject = Subject({**dict(model.named_parameters()), **dict(model.named_buffers())}, zoo_graph(name))
+    subject = MetricInputs({**dict(model.named_parameters()), **dict(model.named_buffers())}, zoo_graph(name))
     if moved is None:
         return subject
     torch.manual_seed(0)
     reference = {k: v.detach() + moved * torch.randn_like(v) for k, v in model.named_parameters()}
-    return Subject(subject.tensors, subject.graph, reference=reference)
+    return MetricInputs(subject.tensors, subject.graph, reference=reference)
 
 
 class Residual(nn.Module):
-    """Two branches on a stream without any normalisation."""
+    """Two branches on a stream without any normalization."""
 
     def __init__(self):
         super().__init__()

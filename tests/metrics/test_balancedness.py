@@ -1,18 +1,18 @@
-"""Balancedness against a general minimiser, and rescaled networks against their own outputs."""
+"""Balancedness against a general minimizer, and rescaled networks against their own outputs."""
 
 import math
 from itertools import pairwise
 
 import pytest
 import torch
-from tests.metrics.subjects import Residual, subject_of, zoo_subject
 from torch import nn
 
 from rekindle.graph.unit_graph import UnitGraph
 from rekindle.kernels.balance import entrywise_norm, layer_balance, least_chain, shares
-from rekindle.metrics.balancedness import balancedness, read
-from rekindle.metrics.reading import Subject
+from rekindle.metrics.balancedness import balancedness, measure
+from rekindle.metrics.reading import MetricInputs
 from rekindle.testing import ZOO
+from tests.metrics.subjects import Residual, subject_of, zoo_subject
 
 POWERS = [(2.0, 2.0), (1.0, 1.0), (1.0, 2.0), (2.0, 1.0), (3.0, 1.5)]
 
@@ -31,7 +31,7 @@ def slow_norm(weights, p, q):
 
 
 def brute_force(weights, p, q):
-    """The least norm over log factors of all hidden units, by a general minimiser with derivatives."""
+    """The least norm over log factors of all hidden units, by a general minimizer with derivatives."""
     logs = [torch.zeros(len(weight), dtype=torch.float64, requires_grad=True) for weight in weights[:-1]]
     optimizer = torch.optim.LBFGS(logs, max_iter=500, tolerance_change=1e-14, line_search_fn="strong_wolfe")
 
@@ -49,7 +49,7 @@ def brute_force(weights, p, q):
 
 
 @pytest.mark.parametrize("powers", POWERS)
-def test_the_least_norm_equals_a_general_minimiser(powers):
+def test_the_least_norm_equals_a_general_minimizer(powers):
     weights = chain(0)
     assert entrywise_norm(weights, *powers) == pytest.approx(slow_norm(weights, *powers))
     least = entrywise_norm(least_chain(weights, *powers), *powers)
@@ -114,7 +114,7 @@ def test_the_rescaled_network_computes_the_same_and_is_balanced(name):
     model = Residual() if name == "residual" else ZOO[name].build()
     example = torch.randn(4, 5) if name == "residual" else ZOO[name].example()
     subject = subject_of(model.eval(), example)
-    reading = read(subject)
+    reading = measure(subject)
     run = lambda: model(**example) if isinstance(example, dict) else model(example)  # noqa: E731
     with torch.no_grad():
         before = run()
@@ -122,7 +122,7 @@ def test_the_rescaled_network_computes_the_same_and_is_balanced(name):
         after = run()
     before, after = (getattr(each, "logits", each) for each in (before, after))
     assert torch.allclose(before, after, rtol=1e-3, atol=1e-4 * float(before.abs().max()))
-    again = read(Subject(subject.tensors, subject.graph))
+    again = measure(MetricInputs(subject.tensors, subject.graph))
     assert again.summary == pytest.approx(1.0, abs=1e-5) and reading.summary >= again.summary - 1e-6
     assert all(part == pytest.approx(1.0, abs=1e-4) for part in again.parts.values())
 
@@ -130,7 +130,7 @@ def test_the_rescaled_network_computes_the_same_and_is_balanced(name):
 def test_a_network_of_layers_equals_the_plain_formula():
     subject = zoo_subject("mlp")
     weights = [subject.tensors[f"layers.{i}.weight"].detach() for i in range(3)]
-    assert read(subject).summary == pytest.approx(balancedness(weights), rel=1e-5)
+    assert measure(subject).summary == pytest.approx(balancedness(weights), rel=1e-5)
 
 
 def test_weight_norm_is_multiplied_out():
@@ -140,13 +140,15 @@ def test_weight_norm_is_multiplied_out():
     built = ZOO["weight_norm_mlp"].build()
     for layer, source in ((plain[0], built.conv), (plain[4], built.fc), (plain[6], built.head)):
         layer.weight.data = source.weight.detach()
-    assert read(subject).summary == pytest.approx(read(subject_of(plain, torch.zeros(1, 3, 6, 6))).summary, rel=1e-5)
+    assert measure(subject).summary == pytest.approx(
+        measure(subject_of(plain, torch.zeros(1, 3, 6, 6))).summary, rel=1e-5
+    )
 
 
 def test_what_cannot_be_rescaled_is_named():
-    left_out = read(zoo_subject("gpt")).details["left_out"]
+    left_out = measure(zoo_subject("gpt")).details["left_out"]
     assert "tied" in left_out["wte"] and "gelu" in left_out["h.0.mlp.c_fc"]
-    assert read(zoo_subject("rms_norm_mlp")).summary == 1.0
+    assert measure(zoo_subject("rms_norm_mlp")).summary == 1.0
 
 
 def test_layers_that_drift_apart():
@@ -156,13 +158,13 @@ def test_layers_that_drift_apart():
     subject = zoo_subject("mlp")
     reference = {name: tensor.detach().clone() for name, tensor in subject.tensors.items()}
     reference["layers.1.weight"] *= 2
-    drift = read(Subject(subject.tensors, subject.graph, reference=reference)).details["b_t"]
+    drift = measure(MetricInputs(subject.tensors, subject.graph, reference=reference)).details["b_t"]
     norms = [float(subject.tensors[f"layers.{i}.weight"].detach().norm()) for i in range(3)]
     old = [norms[0], 2 * norms[1], norms[2]]
     for i, name in enumerate(("layers.0.weight | layers.1.weight", "layers.1.weight | layers.2.weight")):
         small, large = sorted((i, i + 1), key=lambda layer: old[layer])
         assert drift[name] == pytest.approx(abs(norms[large] / norms[small] - old[large] / old[small]), rel=1e-5)
-    assert "b_t" not in read(subject).details
+    assert "b_t" not in measure(subject).details
 
 
 def test_a_weight_from_a_group_to_itself_does_not_swing():
@@ -172,4 +174,4 @@ def test_a_weight_from_a_group_to_itself_does_not_swing():
         for parameter in model.parameters():
             parameter.mul_(1e-3)
         model.shared.weight[0, 1], model.shared.weight[1, 0] = 4.0, 1.0
-    assert read(zoo_subject("shared_module", model=model)).summary == pytest.approx(math.sqrt(17 / 8), rel=1e-3)
+    assert measure(zoo_subject("shared_module", model=model)).summary == pytest.approx(math.sqrt(17 / 8), rel=1e-3)

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from tests.metrics.subjects import KINDS, plain_matrices, subject_of, zoo_subject
 from torch import nn
 
 import rekindle as rk
-from rekindle.metrics.dfi import dfi, read
+from rekindle.metrics.dfi import dfi, measure
 from rekindle.testing import ZOO
+from tests.metrics.subjects import KINDS, plain_matrices, subject_of, zoo_subject
 
 
 def slow(matrix, scale=1.0):
@@ -30,7 +30,7 @@ def test_formula_on_the_smaller_side(shape):
 @pytest.mark.parametrize("name", [name for name in KINDS if name not in ("vit_mha", "gpt2")])
 def test_layers_of_every_kind(name):
     model = ZOO[name].build()
-    reading = read(zoo_subject(name))
+    reading = measure(zoo_subject(name))
     rows_in_all = total = 0
     for part in reading.parts:
         matrices = plain_matrices(model, part)
@@ -45,7 +45,7 @@ def test_layers_of_every_kind(name):
 
 def test_fused_projection_and_conv1d():
     model = ZOO["gpt2"].build()
-    reading = read(zoo_subject("gpt2"))
+    reading = measure(zoo_subject("gpt2"))
     fused = model.transformer.h[1].attn.c_attn.weight.detach().T  # [3 * 12, 12]
     for number, role in enumerate("qkv"):
         part = f"transformer.h.1.attn.c_attn.weight[{role}]"
@@ -56,9 +56,9 @@ def test_fused_projection_and_conv1d():
 @pytest.mark.parametrize("name", ["mlp", "cnn_bn", "grouped_conv", "conv_transpose"])
 def test_after_fire_it_is_zero_with_its_scale(name):
     model, example = ZOO[name].build(), ZOO[name].example()
-    before = read(subject_of(model, example)).details
+    before = measure(subject_of(model, example)).details
     rk.fire_(model, example=example, solver="exact")
-    after = read(subject_of(model, example)).details
+    after = measure(subject_of(model, example)).details
     assert after["fire_scale_summary"] < 1e-8 < before["fire_scale_summary"]
     assert after["scale_free_summary"] < 1e-8 < before["scale_free_summary"]
 
@@ -66,4 +66,4 @@ def test_after_fire_it_is_zero_with_its_scale(name):
 def test_a_zero_matrix_counts_its_rows():
     model = nn.Sequential(nn.Linear(4, 3, bias=False))
     nn.init.zeros_(model[0].weight)
-    assert read(subject_of(model)).summary == 1.0
+    assert measure(subject_of(model)).summary == 1.0

@@ -4,10 +4,10 @@ import math
 
 import pytest
 import torch
-from tests.metrics.subjects import KINDS, subject_of, zoo_subject
 from torch import nn
 
-from rekindle.metrics.distance_from_init import distance_from_init, read
+from rekindle.metrics.distance_from_init import distance_from_init, measure
+from tests.metrics.subjects import KINDS, subject_of, zoo_subject
 
 
 def test_by_hand():
@@ -17,7 +17,7 @@ def test_by_hand():
 @pytest.mark.parametrize("name", KINDS)
 def test_every_parameter_counts_once(name):
     subject = zoo_subject(name, moved=0.2)
-    reading = read(subject)
+    reading = measure(subject)
     assert set(reading.parts) == set(subject.graph.parameters)
     slow = 0.0
     for key in subject.graph.parameters:
@@ -34,9 +34,9 @@ def test_weight_norm_is_multiplied_out():
     model = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 3)))
     reference = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
     reference["0.parametrizations.weight.original1"] *= 3
-    reading = read(subject_of(model, torch.zeros(1, 4), reference))
+    reading = measure(subject_of(model, torch.zeros(1, 4), reference))
     assert reading.summary == pytest.approx(0, abs=1e-6) and len(reading.parts) == 2
     reference["0.parametrizations.weight.original0"] *= 2
-    assert read(subject_of(model, torch.zeros(1, 4), reference)).details["norm_ratio"][
+    assert measure(subject_of(model, torch.zeros(1, 4), reference)).details["norm_ratio"][
         "0.parametrizations.weight.original1"
     ] == pytest.approx(0.5)

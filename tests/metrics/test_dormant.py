@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from tests.metrics.live import live, tiny, vectors
 
 from rekindle.kernels.per_feature import relative
 from rekindle.metrics import dormant
+from tests.metrics.live import live, tiny, vectors
 
 
 def test_scores_by_hand():
@@ -26,7 +26,7 @@ def test_silenced_units_are_found():
         for unit in (1, 3):
             model[0].weight[unit], model[0].bias[unit] = 0, -1
         model[2].weight.abs_(), model[2].bias.fill_(1)
-    reading = dormant.read(live(model, batches))
+    reading = dormant.measure(live(model, batches))
     assert reading.details["units"] == {"0": [1, 3], "2": []}
     assert reading.parts == pytest.approx({"0": 2 / 6, "2": 0}) and reading.summary == pytest.approx(2 / 11)
     x = torch.cat([x for x, _ in batches])

@@ -4,9 +4,9 @@ import math
 
 import pytest
 import torch
-from tests.metrics.live import live, tiny, vectors
 
 from rekindle.metrics import effective_rank
+from tests.metrics.live import live, tiny, vectors
 
 
 def slow(values):
@@ -28,7 +28,7 @@ def test_nothing_has_no_rank():
 
 def test_reading_is_that_of_the_svd_of_all_features():
     model, batches = tiny(), vectors()
-    reading = effective_rank.read(live(model, batches))
+    reading = effective_rank.measure(live(model, batches))
     values = torch.linalg.svdvals(model[:4](torch.cat([x for x, _ in batches])).double()).tolist()
     assert reading.details["rank"]["2"] == pytest.approx(slow(values), rel=1e-5)
     assert reading.parts["2"] == pytest.approx(slow(values) / 5, rel=1e-5)

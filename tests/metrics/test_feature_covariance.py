@@ -2,14 +2,14 @@
 
 import pytest
 import torch
-from tests.metrics.live import live, tiny, vectors
 from torch import nn
 
-from rekindle.core.errors import PlanError
+from rekindle.errors import PlanError
 from rekindle.graph import trace
 from rekindle.metrics import feature_covariance
 from rekindle.metrics.features import gather_features
 from rekindle.testing.aged import bits
+from tests.metrics.live import live, tiny, vectors
 
 
 def slow(h, other):
@@ -44,7 +44,7 @@ def test_theorem_1_bounds_it(seed):
 
 def test_reading_compares_with_the_reference_on_the_same_samples():
     model, other, batches = tiny(0), tiny(5), vectors()
-    reading = feature_covariance.read(live(model, batches, reference=bits(other)))
+    reading = feature_covariance.measure(live(model, batches, reference=bits(other)))
     x = torch.cat([x for x, _ in batches])
     for name, depth in (("0", 2), ("2", 4)):
         expected = slow(model[:depth](x).double(), other[:depth](x).double())

@@ -2,16 +2,16 @@
 
 import pytest
 import torch
-from tests.metrics.live import tiny, vectors
 from torch import nn
 
-from rekindle.core.errors import PlanError
+from rekindle.errors import PlanError
 from rekindle.graph import trace
 from rekindle.metrics import features as room
 from rekindle.metrics._gather import Reservoir
 from rekindle.metrics.features import gather_features
 from rekindle.testing import ZOO
 from rekindle.testing.aged import graph_of, hooks
+from tests.metrics.live import tiny, vectors
 
 
 class Convolutional(nn.Module):

@@ -4,10 +4,10 @@ import math
 
 import pytest
 import torch
-from tests.metrics.live import live, tiny, vectors
 
-from rekindle.core.errors import PlanError
+from rekindle.errors import PlanError
 from rekindle.metrics import fisher_score
+from tests.metrics.live import live, tiny, vectors
 
 
 def slow(x, labels):
@@ -41,7 +41,7 @@ def test_by_hand_and_without_pairs():
 
 def test_reading_is_that_of_the_heads_input():
     model, batches = tiny(), vectors()
-    reading = fisher_score.read(live(model, batches))
+    reading = fisher_score.measure(live(model, batches))
     x, labels = model[:4](torch.cat([x for x, _ in batches])), torch.cat([y for _, y in batches])
     assert reading.summary == pytest.approx(slow(x.double(), labels), rel=1e-5)
     assert reading.details["samples"] == {"4": 24}
@@ -50,4 +50,4 @@ def test_reading_is_that_of_the_heads_input():
 def test_one_class_is_refused():
     batches = [(x, torch.zeros_like(y)) for x, y in vectors()]
     with pytest.raises(PlanError, match="two classes"):
-        fisher_score.read(live(tiny(), batches))
+        fisher_score.measure(live(tiny(), batches))

@@ -2,16 +2,16 @@
 
 import pytest
 import torch
-from tests.metrics.subjects import Residual, subject_of, zoo_graph, zoo_subject
 from torch import nn
 
 import rekindle as rk
 from rekindle.metrics._units import unit_factors, unit_sizes, unit_sums
-from rekindle.metrics.frozen import codes, frozen, read, unit_counts
+from rekindle.metrics.frozen import codes, frozen, measure, unit_counts
 from rekindle.testing import ZOO
+from tests.metrics.subjects import Residual, subject_of, zoo_graph, zoo_subject
 
 LOW, HIGH = 0.009, 0.011
-NORMALISED = {"cnn_bn", "mobilenet", "resnet_basic"}
+NORMALizED = {"cnn_bn", "mobilenet", "resnet_basic"}
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ NORMALISED = {"cnn_bn", "mobilenet", "resnet_basic"}
         ((LOW, LOW, LOW), [1, 1, 1], 2),
         ((LOW, LOW, HIGH), [1, 1, 0], 1),
         ((HIGH, LOW, LOW), [0, 1, 1], 1),
-        ((LOW, HIGH, LOW), [0, 0, 0], 0),  # not neighbours
+        ((LOW, HIGH, LOW), [0, 0, 0], 0),  # not neighbors
         ((HIGH, LOW, HIGH), [0, 0, 0], 0),
     ],
 )
@@ -62,7 +62,7 @@ def test_convolutions_with_batch_norm_equal_the_loops():
             model.conv1.weight[unit] *= 1e-4 if low[0] else 1
             model.bn1.weight[unit] *= 1e-4 if low[1] else 1
             model.conv2.weight[:, unit] *= 1e-4 if low[2] else 1
-    reading = read(zoo_subject("cnn_bn", model=model))
+    reading = measure(zoo_subject("cnn_bn", model=model))
     double, triple = paper_count(model.conv1.weight, model.bn1.weight, model.conv2.weight)
     count = reading.details["counts"]["conv1"]
     assert 0 < triple < double and (count["double"], count["triple"]) == (double, triple)
@@ -74,25 +74,25 @@ def test_after_a_flatten_a_unit_has_several_columns():
     with torch.no_grad():
         model.bn2.weight[3] = 0
         model.fc.weight[:, 12:15] = 0  # three of the four columns of unit 3
-    assert read(zoo_subject("cnn_bn", model=model)).details["map"]["conv2"] == [0] * 11
+    assert measure(zoo_subject("cnn_bn", model=model)).details["map"]["conv2"] == [0] * 11
     with torch.no_grad():
         model.fc.weight[:, 15] = 0
-    reading = read(zoo_subject("cnn_bn", model=model))
+    reading = measure(zoo_subject("cnn_bn", model=model))
     assert reading.details["map"]["conv2"] == [0, 0, 0, 1, *[0] * 7]
     assert reading.details["counts"]["conv2"]["double"] == 1 + 20
 
 
-@pytest.mark.parametrize("name", ["mlp", "grouped_conv", "gpt2", "weight_norm_mlp", *sorted(NORMALISED)])
+@pytest.mark.parametrize("name", ["mlp", "grouped_conv", "gpt2", "weight_norm_mlp", *sorted(NORMALizED)])
 def test_units_frozen_on_purpose_are_found_and_no_other(name):
     model = ZOO[name].build()
-    assert read(zoo_subject(name, model=model)).summary == 0
+    assert measure(zoo_subject(name, model=model)).summary == 0
     record = rk.mutually_frozen_(model, probability=0.4, graph=zoo_graph(name), seed=3)
     wanted = int(record.notices[1].split()[0])
     for strict in (False, True):
-        counts = unit_counts(read(zoo_subject(name, model=model), strict=strict))
+        counts = unit_counts(measure(zoo_subject(name, model=model), strict=strict))
         assert sum(double + triple for _, double, triple in counts.values()) == wanted > 0
-    reading = read(zoo_subject(name, model=model))
-    assert reading.details["fed"] == 0 and (reading.details["triple_summary"] > 0) == (name in NORMALISED)
+    reading = measure(zoo_subject(name, model=model))
+    assert reading.details["fed"] == 0 and (reading.details["triple_summary"] > 0) == (name in NORMALizED)
 
 
 def test_a_stream_needs_all_writers_and_readers_silent():
@@ -101,10 +101,10 @@ def test_a_stream_needs_all_writers_and_readers_silent():
         model.stem.weight[2] = model.down[0].weight[2] = 0
         for reader in (*model.up, model.head):
             reader.weight[:, 2] = 0
-    assert read(subject_of(model, example)).details["map"]["stem"] == [0] * 6
+    assert measure(subject_of(model, example)).details["map"]["stem"] == [0] * 6
     with torch.no_grad():
         model.down[1].weight[2] = 0
-    reading = read(subject_of(model, example))
+    reading = measure(subject_of(model, example))
     assert reading.details["map"]["stem"] == [0, 0, 1, 0, 0, 0]
     assert reading.details["counts"]["stem"]["double"] == (5 + 4 + 7) + (4 + 7 + 3)
     assert reading.details["fed"] == 1  # its biases are not zero: the readers still get a gradient
@@ -115,10 +115,10 @@ def test_a_bias_feeds_the_column_but_one_before_a_batch_norm_does_not():
     nn.init.zeros_(model[0].weight)
     nn.init.zeros_(model[2].weight)
     nn.init.constant_(model[0].bias, 0.5)
-    assert read(subject_of(model, torch.zeros(1, 3))).details["fed"] == 2
+    assert measure(subject_of(model, torch.zeros(1, 3))).details["fed"] == 2
     normed = nn.Sequential(model[0], nn.BatchNorm1d(2), nn.ReLU(), model[2])
     nn.init.zeros_(normed[1].weight)
-    reading = read(subject_of(normed.eval(), torch.zeros(2, 3)))
+    reading = measure(subject_of(normed.eval(), torch.zeros(2, 3)))
     assert reading.details["map"]["0"] == [2, 2] and reading.details["fed"] == 0
 
 
@@ -127,12 +127,12 @@ def test_scores_pair_rows_of_queries_and_keys():
     with torch.no_grad():
         fused = model.transformer.h[0].attn.c_attn.weight  # in x out
         fused[:, 5] = fused[:, 12 + 5] = fused[:, 12 + 7] = 0
-    units = read(zoo_subject("gpt2", model=model)).details["map"]["transformer.h.0.attn.c_attn[qk]"]
+    units = measure(zoo_subject("gpt2", model=model)).details["map"]["transformer.h.0.attn.c_attn[qk]"]
     assert units == [0] * 5 + [1] + [0] * 6
 
 
 def test_what_cannot_be_judged_is_named():
-    assert set(read(zoo_subject("mlp")).details["left_out"]) == {"layers.2"}
+    assert set(measure(zoo_subject("mlp")).details["left_out"]) == {"layers.2"}
 
 
 @pytest.mark.parametrize("name", ["cnn_bn", "grouped_conv", "gpt2", "llama", "conv_transpose"])

@@ -4,13 +4,13 @@ import sys
 
 import pytest
 import torch
-from tests.metrics.live import classification, live, tiny, vectors
 from torch import nn
 from torch.func import functional_call, hessian
 
-from rekindle.core.errors import PlanError
+from rekindle.errors import PlanError
 from rekindle.metrics import hessian_top
 from rekindle.metrics._loss import MeanLoss
+from tests.metrics.live import classification, live, tiny, vectors
 
 
 def dense(model, batches, loss):
@@ -37,11 +37,11 @@ class Attention(nn.Module):
         return self.head(nn.functional.scaled_dot_product_attention(q, k, v).mean(1))
 
 
-def normalised():
+def normalized():
     return nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Dropout(0.3), nn.Linear(5, 3))
 
 
-@pytest.mark.parametrize("build", [tiny, normalised, Attention])
+@pytest.mark.parametrize("build", [tiny, normalized, Attention])
 def test_against_the_dense_hessian(build):
     torch.manual_seed(0)
     model, batches = build().double(), [(x.double(), y) for x, y in vectors()]
@@ -49,7 +49,7 @@ def test_against_the_dense_hessian(build):
     subject = live(model, batches)
     expected = torch.linalg.eigvalsh(dense(model, batches, classification))[-1]
     model.train()
-    reading = hessian_top.read(subject)
+    reading = hessian_top.measure(subject)
     assert reading.summary == pytest.approx(expected.item(), rel=1e-3)
     assert model.training
 
@@ -82,10 +82,10 @@ def test_missing_scipy_is_told_with_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "scipy.sparse.linalg", None)
     monkeypatch.setitem(sys.modules, "scipy.sparse", None)
     with pytest.raises(PlanError) as told:
-        hessian_top.read(live(tiny(), vectors()))
+        hessian_top.measure(live(tiny(), vectors()))
     assert told.value.fix == "pip install rekindle[audit]" and "SciPy" in told.value.expected
 
 
 def test_values_that_are_not_finite_are_refused():
     with pytest.raises(PlanError, match="finite"):
-        hessian_top.read(live(tiny(), vectors(), loss=lambda m, b: classification(m, b).mul(torch.inf)))
+        hessian_top.measure(live(tiny(), vectors(), loss=lambda m, b: classification(m, b).mul(torch.inf)))

@@ -4,11 +4,11 @@ import math
 
 import pytest
 import torch
-from tests.metrics.subjects import Residual, subject_of, zoo_subject
 from torch import nn
 
-from rekindle.metrics.lipschitz_bound import lipschitz_bound, read
+from rekindle.metrics.lipschitz_bound import lipschitz_bound, measure
 from rekindle.testing import ZOO
+from tests.metrics.subjects import Residual, subject_of, zoo_subject
 
 
 def true_norm(layer, shape):
@@ -31,17 +31,17 @@ LAYERS = {
 @pytest.mark.parametrize("kind", LAYERS)
 def test_a_convolution_is_within_its_bound(kind):
     layer, shape = LAYERS[kind]
-    bound = read(subject_of(nn.Sequential(layer))).summary
+    bound = measure(subject_of(nn.Sequential(layer))).summary
     assert true_norm(layer, shape) <= bound * (1 + 1e-5)
 
 
 def test_reached_by_a_constant_kernel_and_by_a_linear_layer():
     layer = nn.Conv1d(1, 1, 3, padding=1, bias=False)
     nn.init.ones_(layer.weight)  # the norm goes to 3 with the length
-    assert read(subject_of(nn.Sequential(layer))).summary == pytest.approx(3.0)
+    assert measure(subject_of(nn.Sequential(layer))).summary == pytest.approx(3.0)
     assert 2.97 < true_norm(layer, (1, 60)) <= 3.0
     linear = nn.Linear(4, 3, bias=False)
-    assert read(subject_of(nn.Sequential(linear))).summary == pytest.approx(true_norm(linear, (4,)), rel=1e-5)
+    assert measure(subject_of(nn.Sequential(linear))).summary == pytest.approx(true_norm(linear, (4,)), rel=1e-5)
 
 
 def test_groups_by_hand():
@@ -53,7 +53,7 @@ def test_groups_by_hand():
     "name", ["mlp", "cnn_bn", "vgg", "mobilenet", "grouped_conv", "weight_norm_mlp", "conv_transpose"]
 )
 def test_chains_are_within_the_product(name):
-    reading = read(zoo_subject(name))
+    reading = measure(zoo_subject(name))
     assert reading.details["chain"]
     assert reading.summary == pytest.approx(math.prod(reading.parts.values()), rel=1e-6)
     model, x = ZOO[name].build().eval(), ZOO[name].example()[:2]
@@ -66,12 +66,12 @@ def test_chains_are_within_the_product(name):
 def test_batch_norm_without_parameters_counts_too():
     model = nn.Sequential(nn.Linear(3, 4, bias=False), nn.BatchNorm1d(4, affine=False), nn.Linear(4, 2, bias=False))
     model[1].running_var.fill_(0.25)
-    parts = read(subject_of(model.eval(), torch.zeros(2, 3))).parts
+    parts = measure(subject_of(model.eval(), torch.zeros(2, 3))).parts
     assert parts["1.running_var"] == pytest.approx(2.0, rel=1e-3)
 
 
 class Hidden(nn.Module):
-    """A normalisation that has no parameter to be seen by."""
+    """A normalization that has no parameter to be seen by."""
 
     def __init__(self):
         super().__init__()
@@ -84,7 +84,7 @@ class Hidden(nn.Module):
 @pytest.mark.parametrize("model", [Residual(), Hidden(), nn.Sequential(nn.Linear(3, 3), nn.GELU(), nn.Linear(3, 2))])
 def test_no_chain_says_why(model):
     size = 5 if isinstance(model, Residual) else 3
-    details = read(subject_of(model, torch.randn(4, size))).details
+    details = measure(subject_of(model, torch.randn(4, size))).details
     assert not details["chain"] and details["why_not"]
 
 
@@ -92,12 +92,12 @@ def test_a_residual_sum_can_exceed_the_product_which_is_why_it_is_no_chain():
     model = Residual()
     for parameter in model.parameters():
         nn.init.constant_(parameter, 0.1)
-    reading = read(subject_of(model, torch.zeros(1, 5)))
+    reading = measure(subject_of(model, torch.zeros(1, 5)))
     assert true_norm(model, (5,)) > reading.summary
 
 
 def test_untraced_and_zero():
     model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 2, bias=False))
-    assert "not traced" in read(subject_of(model)).details["why_not"]
+    assert "not traced" in measure(subject_of(model)).details["why_not"]
     nn.init.zeros_(model[0].weight)
-    assert read(subject_of(model)).summary == 0.0
+    assert measure(subject_of(model)).summary == 0.0

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from tests.metrics.live import live, tiny, vectors
 
-from rekindle.core.errors import PlanError
+from rekindle.errors import PlanError
 from rekindle.metrics import margin
+from tests.metrics.live import live, tiny, vectors
 
 
 def slow(logits, labels):
@@ -23,14 +23,14 @@ def test_against_a_loop():
 def test_reading_is_the_mean_of_the_smallest(monkeypatch):
     model, batches = tiny(), vectors()
     every = sorted(slow(model(torch.cat([x for x, _ in batches])), torch.cat([y for _, y in batches])))
-    reading = margin.read(live(model, batches))
+    reading = margin.measure(live(model, batches))
     assert reading.details["smallest"] == pytest.approx(every[:12], rel=1e-5)
     assert reading.summary == pytest.approx(sum(every[:12]) / 12, rel=1e-5)
     assert reading.details["wrong"] == sum(value < 0 for value in every) / 24
     monkeypatch.setattr(margin, "SMALLEST", 3)
-    assert margin.read(live(model, batches)).summary == pytest.approx(sum(every[:3]) / 3, rel=1e-5)
+    assert margin.measure(live(model, batches)).summary == pytest.approx(sum(every[:3]) / 3, rel=1e-5)
 
 
 def test_without_labels_it_says_so():
     with pytest.raises(PlanError, match="without integer targets"):
-        margin.read(live(tiny(), [(x, y.float()) for x, y in vectors()]))
+        margin.measure(live(tiny(), [(x, y.float()) for x, y in vectors()]))

@@ -4,12 +4,12 @@ import math
 
 import pytest
 import torch
-from tests.metrics.subjects import KINDS, subject_of, zoo_subject
 from torch import nn
 
-from rekindle.core.errors import PlanError
-from rekindle.metrics.reading import Subject
-from rekindle.metrics.sfe import read, sfe
+from rekindle.errors import PlanError
+from rekindle.metrics.reading import MetricInputs
+from rekindle.metrics.sfe import measure, sfe
+from tests.metrics.subjects import KINDS, subject_of, zoo_subject
 
 
 def test_by_hand():
@@ -30,7 +30,7 @@ def test_sum_over_weights_equals_loops(name):
         for a, b in zip(*(d[tensor].flatten().tolist() for d in (subject.tensors, subject.reference)), strict=True)
     )
     squares = sum(float(subject.reference[tensor].double().square().sum()) for tensor in counted)
-    reading = read(subject)
+    reading = measure(subject)
     assert reading.summary == pytest.approx(slow, rel=1e-6)
     assert reading.details["relative_summary"] == pytest.approx(slow / squares, rel=1e-5)
     assert set(reading.details["left_out"]) == {w.name for w in subject.graph.weights if w.role == "embedding"}
@@ -42,7 +42,7 @@ def test_fused_projections_are_read_apart():
     fused = "transformer.h.0.attn.c_attn.weight"
     reference[fused] = reference[fused].clone()
     reference[fused][:, 12:24] += 0.5  # Conv1D stores in x out: the keys are the middle columns
-    reading = read(Subject(subject.tensors, subject.graph, reference=reference))
+    reading = measure(MetricInputs(subject.tensors, subject.graph, reference=reference))
     assert reading.parts[f"{fused}[k]"] == pytest.approx(0.25 * 144) and reading.parts[f"{fused}[q]"] == 0
 
 
@@ -52,11 +52,11 @@ def test_weight_norm_is_multiplied_out():
     reference = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
     direction = "0.parametrizations.weight.original1"
     reference[direction] = 7 * reference[direction]  # the length of the direction means nothing
-    assert read(subject_of(model, torch.zeros(1, 4), reference)).summary == pytest.approx(0, abs=1e-10)
+    assert measure(subject_of(model, torch.zeros(1, 4), reference)).summary == pytest.approx(0, abs=1e-10)
 
 
 @pytest.mark.parametrize("reference", [None, {}])
 def test_without_reference(reference):
     subject = subject_of(nn.Sequential(nn.Linear(2, 2)), reference=reference)
     with pytest.raises(PlanError, match="reference"):
-        read(subject)
+        measure(subject)

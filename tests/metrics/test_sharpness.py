@@ -4,10 +4,10 @@ import copy
 
 import pytest
 import torch
-from tests.metrics.live import classification, live, tiny, vectors
 
-from rekindle.core.seeds import generator
 from rekindle.metrics import sharpness
+from rekindle.seeds import generator
+from tests.metrics.live import classification, live, tiny, vectors
 
 
 def test_a_quadratic_changes_by_the_variance_of_the_noise():
@@ -19,7 +19,7 @@ def test_a_quadratic_changes_by_the_variance_of_the_noise():
 
 def test_reading_is_that_of_noise_written_into_copies():
     model, batches = tiny(), vectors()
-    reading = sharpness.read(live(model, batches, seed=4))
+    reading = sharpness.measure(live(model, batches, seed=4))
 
     def loss(net):
         return sum(float(classification(net, batch)) for batch in batches) / 3
@@ -48,4 +48,4 @@ def test_zero_tensors_get_no_noise_and_directions_are_shared_by_sizes():
 
 def test_samples_are_bounded(monkeypatch):
     monkeypatch.setattr(sharpness, "SAMPLES", 9)
-    assert sharpness.read(live(tiny(), vectors(5, 8))).details["samples"] == 16
+    assert sharpness.measure(live(tiny(), vectors(5, 8))).details["samples"] == 16

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from tests.metrics.subjects import KINDS, plain_matrices, subject_of, zoo_subject
 from torch import nn
 
 from rekindle.kernels.spectra import singular_values
 from rekindle.metrics.registry import metric
-from rekindle.metrics.spectrum import read, spectrum
+from rekindle.metrics.spectrum import measure, spectrum
 from rekindle.testing import ZOO
+from tests.metrics.subjects import KINDS, plain_matrices, subject_of, zoo_subject
 
 
 def test_by_hand():
@@ -18,7 +18,7 @@ def test_by_hand():
 
 @pytest.mark.parametrize("name", [name for name in KINDS if name not in ("vit_mha", "gpt2")])
 def test_layers_of_every_kind(name):
-    model, reading = ZOO[name].build(), read(zoo_subject(name))
+    model, reading = ZOO[name].build(), measure(zoo_subject(name))
     for part in reading.parts:
         matrices = [matrix.double() for matrix in plain_matrices(model, part)]
         ranks = [float(m.square().sum() / torch.linalg.matrix_norm(m, 2) ** 2) for m in matrices]
@@ -34,7 +34,7 @@ def test_orthogonal_is_one_and_rank_one_is_one_over_its_side():
     model = nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 4))
     nn.init.orthogonal_(model[0].weight, gain=3.0)
     nn.init.ones_(model[1].weight)
-    assert read(subject_of(model)).parts == pytest.approx({"0.weight": 1.0, "1.weight": 0.25})
+    assert measure(subject_of(model)).parts == pytest.approx({"0.weight": 1.0, "1.weight": 0.25})
 
 
 def test_values_that_are_not_finite_are_not_a_number_and_stop_nothing():
@@ -48,6 +48,6 @@ def test_decomposed_once_for_all_metrics_of_a_subject(monkeypatch):
     calls = []
     monkeypatch.setattr("rekindle.metrics._matrices.singular_values", lambda m: calls.append(1) or singular_values(m))
     subject = zoo_subject("mlp")
-    read(subject)
-    metric("lipschitz_bound").read(subject)
+    measure(subject)
+    metric("lipschitz_bound").measure(subject)
     assert len(calls) == 3

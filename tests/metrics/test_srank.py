@@ -3,9 +3,9 @@
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.metrics.live import live, tiny, vectors
 
 from rekindle.metrics import srank
+from tests.metrics.live import live, tiny, vectors
 
 
 def slow(values, delta):
@@ -24,7 +24,7 @@ def test_against_a_loop(values, delta):
 
 def test_reading_is_that_of_the_svd_of_all_features():
     model, batches = tiny(), vectors()
-    reading = srank.read(live(model, batches))
+    reading = srank.measure(live(model, batches))
     x = torch.cat([x for x, _ in batches])
     expected = {"0": slow(torch.linalg.svdvals(model[:2](x).double()).tolist(), 0.01)}
     expected["2"] = slow(torch.linalg.svdvals(model[:4](x).double()).tolist(), 0.01)
@@ -38,9 +38,9 @@ def test_a_collapsed_layer_has_rank_one():
     with torch.no_grad():
         model[2].weight[:] = model[2].weight[:1].abs()
         model[2].bias.fill_(0)
-    assert srank.read(live(model, batches)).details["rank"]["2"] == 1
+    assert srank.measure(live(model, batches)).details["rank"]["2"] == 1
 
 
 def test_few_samples_bound_the_rank():
-    reading = srank.read(live(tiny(), vectors(1, 2)))
+    reading = srank.measure(live(tiny(), vectors(1, 2)))
     assert reading.details["possible"] == {"0": 2, "2": 2}

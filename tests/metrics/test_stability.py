@@ -4,11 +4,11 @@ import math
 
 import pytest
 import torch
-from tests.metrics.subjects import zoo_graph, zoo_subject
 
 import rekindle as rk
-from rekindle.metrics.stability import read, stability, triple_stability
+from rekindle.metrics.stability import measure, stability, triple_stability
 from rekindle.testing import ZOO
+from tests.metrics.subjects import zoo_graph, zoo_subject
 
 CASES = [
     (0.7, 1.3, 0.05, 0.1),
@@ -82,12 +82,12 @@ def test_triple_does_not_return_from_the_same_place_however_large_the_error():
 
 def test_reading_counts_units_that_stay():
     model = ZOO["cnn_bn"].build()
-    assert read(zoo_subject("cnn_bn")).summary == 0
+    assert measure(zoo_subject("cnn_bn")).summary == 0
     with torch.no_grad():
         model.conv1.weight[:2] = 0
         model.bn1.weight[:3] = 0
         model.conv2.weight[:, 1:3] = 0
-    reading = read(zoo_subject("cnn_bn", model=model))
+    reading = measure(zoo_subject("cnn_bn", model=model))
     assert reading.parts == {"conv1": 1 / 7, "conv2": 0.0} and reading.summary == 1 / 18
     assert reading.details["conditional"]["conv1"] == 2 / 7
 
@@ -95,5 +95,5 @@ def test_reading_counts_units_that_stay():
 def test_mutually_frozen_units_of_a_plain_network_are_conditional_only():
     model = ZOO["mlp"].build()
     rk.mutually_frozen_(model, probability=1.0, graph=zoo_graph("mlp"))
-    reading = read(zoo_subject("mlp", model=model))
+    reading = measure(zoo_subject("mlp", model=model))
     assert reading.summary == 0 and reading.details["conditional_summary"] == 1

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from tests.metrics.live import live, tiny, vectors
 
 from rekindle.metrics import stable_rank
+from tests.metrics.live import live, tiny, vectors
 
 
 def test_it_is_the_ratio_of_two_norms():
@@ -17,7 +17,7 @@ def test_it_is_the_ratio_of_two_norms():
 
 def test_reading_is_that_of_all_features():
     model, batches = tiny(), vectors()
-    reading = stable_rank.read(live(model, batches))
+    reading = stable_rank.measure(live(model, batches))
     rows = model[:2](torch.cat([x for x, _ in batches])).double()
     expected = float(rows.norm() ** 2 / torch.linalg.matrix_norm(rows, 2) ** 2)
     assert reading.details["rank"]["0"] == pytest.approx(expected) and reading.parts["0"] == pytest.approx(expected / 6)

@@ -5,15 +5,15 @@ import math
 
 import pytest
 import torch
-from tests.metrics.live import classification, live, tiny, vectors
 from torch import nn
 
-from rekindle.core.errors import PlanError
+from rekindle.errors import PlanError
 from rekindle.metrics import trainability
 from rekindle.metrics.trainability import STUDENT, probe, with_random_labels
 from rekindle.observe.features import labels_of
 from rekindle.testing import ZOO
 from rekindle.testing.aged import bits, same
+from tests.metrics.live import classification, live, tiny, vectors
 
 # --- the comparison ---
 
@@ -111,7 +111,7 @@ def test_a_network_with_dead_units_is_slower():
     model = wide(0)
     with torch.no_grad():
         model[0].bias.fill_(-50)
-    healthy, sick = (trainability.read(live(m, easy())) for m in (wide(1), model))
+    healthy, sick = (trainability.measure(live(m, easy())) for m in (wide(1), model))
     assert sick.details["low"] > 0.5 and healthy.details["low"] < 0.1 and abs(healthy.summary) < 0.1
     assert sick.details["final"]["aged"] > sick.details["final"]["fresh"]
 
@@ -147,7 +147,7 @@ def test_what_cannot_be_drawn_is_listed_or_refused():
     assert probe(live(vit.build(), batches), steps=1, repeats=1).details["not_fresh"] == ["cls_token", "positions"]
     model = functional.build()
     batches = [(functional.example(), torch.arange(16) % 3)]
-    with pytest.raises(PlanError, match="initialisers"):
+    with pytest.raises(PlanError, match="initializers"):
         probe(live(model, batches), steps=1, repeats=1)
     reading = probe(live(model, batches, reference=bits(model)), steps=3, repeats=2)
     assert reading.summary == 0

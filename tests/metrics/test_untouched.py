@@ -2,15 +2,15 @@
 
 import pytest
 import torch
-from tests.metrics.live import live, tiny, vectors
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from rekindle.core.errors import PlanError
+from rekindle.errors import PlanError
 from rekindle.metrics import trainability
 from rekindle.metrics.registry import metric
 from rekindle.testing import ZOO
 from rekindle.testing.aged import aged, bits, hooks, same
+from tests.metrics.live import live, tiny, vectors
 
 KEYS = ["dormant", "zero_activation", "srank", "effective_rank", "stable_rank", "feature_covariance", "fisher_score"]
 KEYS += ["hessian_top", "sharpness", "margin", "weight_size", "gradient_norm", "trainability"]
@@ -48,7 +48,7 @@ def test_every_metric_leaves_the_model_alone(name, classes, monkeypatch):
     read = []
     for key in KEYS:
         try:
-            read.append(metric(key).read(subject).metric)
+            read.append(metric(key).measure(subject).metric)
         except PlanError:
             assert name == "gpt" and key in ("margin", "fisher_score")
         after, now = state(model)
@@ -81,7 +81,7 @@ def test_buffers_that_the_model_writes_itself_are_put_back():
         model, batches, graph=graph.__class__(**{**vars(graph), "groups": (), "weights": (), "_by_name": {}})
     )
     for key in ("margin", "gradient_norm", "sharpness", "hessian_top"):
-        metric(key).read(subject)
+        metric(key).measure(subject)
     after, now = state(model)
     assert {**before, "tensors": 0} == {**after, "tensors": 0}
     same(values, now, "something changed")
@@ -99,7 +99,7 @@ def test_an_error_on_the_way_leaves_nothing_behind():
     for key in ("gradient_norm", "sharpness", "hessian_top", "trainability"):
         broken = subject.__class__(**{**vars(subject), "loss": failing})
         with pytest.raises(RuntimeError, match="the user's loss"):
-            metric(key).read(broken)
+            metric(key).measure(broken)
         after, now = state(model)
         assert before == after, key
         same(values, now, f"{key} changed")

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from tests.metrics.live import live, tiny, vectors
 
 from rekindle.metrics import zero_activation
+from tests.metrics.live import live, tiny, vectors
 
 
 def test_shares_by_hand():
@@ -16,7 +16,7 @@ def test_reading_is_the_pure_function_on_what_readers_are_given():
     model, batches = tiny(), vectors()
     with torch.no_grad():
         model[0].weight[2], model[0].bias[2] = 0, -1
-    reading = zero_activation.read(live(model, batches))
+    reading = zero_activation.measure(live(model, batches))
     x = torch.cat([x for x, _ in batches])
     shares = [zero_activation.zero_activation(model[:depth](x)) for depth in (2, 4)]
     assert reading.parts == pytest.approx({"0": float(shares[0].mean()), "2": float(shares[1].mean())})

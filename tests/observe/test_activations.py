@@ -6,12 +6,12 @@ from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
 import rekindle as rk
-from rekindle.core.errors import PlanError
+from rekindle.errors import PlanError
 from rekindle.graph import trace
 from rekindle.graph.export import as_call
+from rekindle.methods.recycling import recyclable
 from rekindle.observe import activations
 from rekindle.observe.activations import Watch
-from rekindle.recycle import recyclable
 from rekindle.testing.aged import graph_of, hooks
 from rekindle.testing.zoo import ZOO, zoo
 
@@ -80,8 +80,8 @@ def test_means_are_kept_per_feature_and_reader():
     seeing = watch(model, example, "mean", graph=graph_of(member))
     forward(model, example)
     layout = seeing.layout("mean")
-    (number,) = [n for n, place in enumerate(layout.places) if place.group == "conv2"]
-    assert layout.places[number].tensors == ("value_hidden.weight", "advantage_hidden.weight")
+    (number,) = [n for n, place in enumerate(layout.points) if place.group == "conv2"]
+    assert layout.points[number].tensors == ("value_hidden.weight", "advantage_hidden.weight")
     found = seeing.features("mean")[layout.spans[number]].reshape(9, 4)
     expected = kept(model, ["value_hidden"], example)["value_hidden"].mean(1).reshape(9, 4)
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
@@ -106,7 +106,7 @@ def test_a_residual_stream_is_seen_at_every_reader():
     net.block.bias.data[1] = 5.0
     seeing = watch(net, x)
     net(x)
-    assert [place.reader.module for place in seeing.places if place.group == "stem"] == ["block", "head"]
+    assert [point.reader.module for point in seeing.points if point.group == "stem"] == ["block", "head"]
     assert seeing.seen("magnitude")["stem"][1] > 1
     assert seeing.seen("fired")["stem"][1] > 1
     keeper = rk.Keeper(net, None, "redo:period=1,threshold=0.1", example=x)

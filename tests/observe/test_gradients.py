@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss
 
-from rekindle.core.errors import EditError, PlanError
+from rekindle.errors import EditError, PlanError
 from rekindle.graph.scan import scan
 from rekindle.observe import average_gradients
 from rekindle.testing.aged import bits, hooks, same

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from rekindle.core.errors import PlanError
+from rekindle.errors import PlanError
 from rekindle.observe.outputs import output_of, upstream_of
 from rekindle.testing import ZOO
 from rekindle.testing.aged import bits, hooks, same

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rekindle.core.errors import RekindleError
+from rekindle.errors import RekindleError
 
 NESTED = ("state_dict", "model", "model_state_dict", "module")  # where trainers put the weights
 

@@ -62,7 +62,7 @@ def _version() -> str:
 
 def _explain(error: ValueError) -> int:
     """Print one of our own errors in its three parts; anything else is our mistake and keeps its traceback."""
-    from rekindle.core.errors import RekindleError
+    from rekindle.errors import RekindleError
 
     if not isinstance(error, RekindleError):
         raise error

@@ -18,7 +18,7 @@ def built(factory: str, checkpoint: str) -> nn.Module:
     from torch import nn
 
     from rekindle.checkpoint.read import open_checkpoint
-    from rekindle.core.errors import RekindleError
+    from rekindle.errors import RekindleError
 
     model = named(factory)()
     if not isinstance(model, nn.Module):
@@ -46,8 +46,8 @@ def batches_from(data: str, batches: int, batch_size: int, seed: int) -> Iterabl
         return [batch for batch, _ in zip(made, range(batches), strict=False)]
     import torch
 
-    from rekindle.core.seeds import generator
-    from rekindle.data.catalogue import load
+    from rekindle.lab.data.catalog import load
+    from rekindle.seeds import generator
 
     loaded = load(data, seed)
     order = torch.randperm(len(loaded.train), generator=generator(seed, "audit", "batches"))
@@ -57,7 +57,7 @@ def batches_from(data: str, batches: int, batch_size: int, seed: int) -> Iterabl
 
 def named(place: str) -> Any:
     """Return what `package.module:name` stands for; modules of the working folder are found too."""
-    from rekindle.core.errors import RekindleError
+    from rekindle.errors import RekindleError
 
     module, colon, name = place.partition(":")
     sys.path.insert(0, str(Path.cwd()))
@@ -79,7 +79,7 @@ def whole(data: str, part: Literal["train", "test"]) -> Any:
     """Return all of a data set by name as (inputs, targets), or what a function gives."""
     if is_place(data):
         return named(data)()
-    from rekindle.data.catalogue import load
+    from rekindle.lab.data.catalog import load
 
     examples = getattr(load(data), part)
     return examples.batch(slice(None)), examples.labels

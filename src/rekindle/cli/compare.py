@@ -69,16 +69,18 @@ def run(
     )
     print(found)
     if out:
-        print(f"rows: {found.save(out)}")
-    if html:
-        from rekindle.report.compare_page import write_compare_page
+        from rekindle.lab.runs.saved_comparison import save_comparison
 
-        print(f"page: {write_compare_page(found, html)}")
+        print(f"rows: {save_comparison(found, out)}")
+    if html:
+        from rekindle.pages.comparison_page import write_comparison_page
+
+        print(f"page: {write_comparison_page(found, html)}")
 
 
 def _tested_on(train: str, test: str) -> str:
     from rekindle.cli._user_code import is_place
-    from rekindle.core.errors import RekindleError
+    from rekindle.errors import RekindleError
 
     if not test and is_place(train):
         raise RekindleError(

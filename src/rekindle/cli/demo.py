@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from rekindle.auditing import Audit
-    from rekindle.bench.paired import Comparison, Results
-    from rekindle.bench.spec import Run
+    from rekindle.diagnosis.auditing import Audit
+    from rekindle.lab.runs.spec import Run
+    from rekindle.statistics.paired_tests import PairedTest, Results
 
 WARM, FRESH = "none", "fresh"
 METHODS = (WARM, FRESH, "shrink_perturb:shrink=0.8", "fire", "soft_rescale:strength=1e-3")
@@ -35,7 +35,7 @@ def run(seeds: int = 10, random_labels: float = 0.5, out: Path = Path("rekindle-
     """
     from rich.console import Console
 
-    from rekindle.core.errors import RekindleError
+    from rekindle.errors import RekindleError
 
     if seeds < 2:
         raise RekindleError(expected="at least 2 seeds, for a spread", got=f"{seeds}", fix="leave --seeds out for 10")
@@ -61,7 +61,7 @@ def describe(random_labels: float) -> str:
 
 def runs_of(seeds: int, random_labels: float, first_seed: int = 0) -> list[Run]:
     """Return all runs: every method with every seed."""
-    from rekindle.bench.spec import Run
+    from rekindle.lab.runs.spec import Run
 
     protocol = (
         f"warm_start:images={FIRST_IMAGES},random_labels={random_labels},"
@@ -77,13 +77,13 @@ def runs_of(seeds: int, random_labels: float, first_seed: int = 0) -> list[Run]:
 
 def train(runs: Sequence[Run], out: Path) -> Path:
     """Train what is not trained yet, on all cores, and write the report."""
-    from rekindle.bench.local import LocalEngine
-    from rekindle.bench.progress import Display
-    from rekindle.bench.store import Store
-    from rekindle.bench.work import run_sweep
-    from rekindle.core.errors import RekindleError
-    from rekindle.report.groups import gather
-    from rekindle.report.runs_page import write_runs_page
+    from rekindle.errors import RekindleError
+    from rekindle.lab.report.load_runs import read_runs
+    from rekindle.lab.report.runs_page import write_runs_page
+    from rekindle.lab.runs.engines.local import LocalEngine
+    from rekindle.lab.runs.execute import run_sweep
+    from rekindle.lab.runs.progress import Display
+    from rekindle.lab.runs.store import Store
 
     store = Store(out / "runs")
     with Display(runs) as display:
@@ -94,13 +94,13 @@ def train(runs: Sequence[Run], out: Path) -> Path:
             got="an interrupt" if summary.interrupted else f"{len(summary.failed)} that failed",
             fix=f"run the same command again: it goes on; what failed is told in {store.folder}",
         )
-    return write_runs_page(gather(store.folder, baseline=WARM), out / "report.html")
+    return write_runs_page(read_runs(store.folder, baseline=WARM), out / "report.html")
 
 
 def measured(runs: Sequence[Run], out: Path) -> Results:
-    """Return the accuracies in per cent at the end of these runs."""
-    from rekindle.bench.paired import collect
-    from rekindle.bench.store import Store
+    """Return the accuracies in percent at the end of these runs."""
+    from rekindle.lab.runs.store import Store
+    from rekindle.statistics.paired_tests import collect
 
     store = Store(out / "runs")
     rows = [{**row, "accuracy": 100 * row["accuracy"]} for run in runs for row in store.rows(run.key)]
@@ -110,7 +110,7 @@ def measured(runs: Sequence[Run], out: Path) -> Results:
 def audits(run: Run) -> str:
     """Audit the network of a run after its first stage on the data of the second, before and after the remedy."""
     import rekindle as rk
-    from rekindle.bench.run import learner_of, stages_of
+    from rekindle.lab.runs.training_run import learner_of, stages_of
 
     stages, classes = stages_of(run)
     learner = learner_of(run, stages[:1], classes)
@@ -135,7 +135,7 @@ def table(results: Results, seeds: int) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from rekindle.bench.statistics import spread
+    from rekindle.statistics.intervals import spread
 
     title = f"Test accuracy (%) at the end, {seeds} seeds: mean ± standard deviation, seeds won"
     made = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
@@ -150,7 +150,7 @@ def table(results: Results, seeds: int) -> Table:
 
 
 def _gap(results: Results, method: str, other: str) -> str:
-    from rekindle.bench.statistics import spread
+    from rekindle.statistics.intervals import spread
 
     ours, theirs = results.pairs(method, other)
     gaps = [a - b for a, b in zip(ours, theirs, strict=True)]
@@ -159,7 +159,9 @@ def _gap(results: Results, method: str, other: str) -> str:
 
 
 def _name(method: str) -> str:
-    return {WARM: "warm, untreated", FRESH: "fresh weights"}.get(method, method.partition(":")[0])
+    from rekindle.methods.spec import name_of
+
+    return {WARM: "warm, untreated", FRESH: "fresh weights"}.get(method, name_of(method))
 
 
 def sentences(results: Results) -> list[str]:
@@ -182,8 +184,8 @@ def sentences(results: Results) -> list[str]:
     return [first, f"{helped}; {more}."]
 
 
-def _clearly_better(results: Results, than: str) -> dict[str, Comparison]:
-    from rekindle.bench.paired import compare_all
+def _clearly_better(results: Results, than: str) -> dict[str, PairedTest]:
+    from rekindle.statistics.paired_tests import compare_all
 
     found = compare_all(results, baseline=than, intervals=False)
     return {comparison.better: comparison for comparison in found if comparison.p_holm < CLEAR}

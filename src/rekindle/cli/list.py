@@ -9,7 +9,7 @@ import tyro
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from rekindle.core.card import Card
+    from rekindle.methods.card import Card
 
 
 def run(method: Annotated[str | None, tyro.conf.Positional] = None) -> None:
@@ -22,6 +22,7 @@ def run(method: Annotated[str | None, tyro.conf.Positional] = None) -> None:
     from rich.markdown import Markdown
 
     import rekindle as rk
+    from rekindle.methods.spec import name_of
 
     console = Console()
     cards = rk.list_methods()
@@ -30,7 +31,7 @@ def run(method: Annotated[str | None, tyro.conf.Positional] = None) -> None:
         console.print("The whole card of one: rekindle list <key>")
     else:
         settings = type(rk.method(method))  # an unknown key raises with the known ones
-        card = next(card for card in cards if card.key == method.partition(":")[0])
+        card = next(card for card in cards if card.key == name_of(method))
         text = card.to_markdown(settings)
         if console.is_terminal:
             console.print(Markdown(text))

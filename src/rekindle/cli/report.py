@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 if TYPE_CHECKING:
-    from rekindle.bench.tables import Format
-    from rekindle.report.groups import Gathered
+    from rekindle.lab.report.load_runs import LoadedRuns
+    from rekindle.lab.report.tables import Format
 
 
 def run(
@@ -30,10 +30,10 @@ def run(
         baseline: Method that the others are compared with.
         measure: Column of the rows that is compared, at the end of each run: accuracy, loss, metric.dormant.
     """
-    from rekindle.report.groups import gather
-    from rekindle.report.runs_page import write_runs_page
+    from rekindle.lab.report.load_runs import read_runs
+    from rekindle.lab.report.runs_page import write_runs_page
 
-    found = gather(runs, baseline=baseline, measure=measure)
+    found = read_runs(runs, baseline=baseline, measure=measure)
     print(f"page: {write_runs_page(found, out)}")
     if markdown is not None:
         print(f"Markdown: {write_table(found, markdown, 'markdown')}")
@@ -41,10 +41,10 @@ def run(
         print(f"LaTeX: {write_table(found, latex, 'latex')}")
 
 
-def write_table(found: Gathered, path: Path, format: Format) -> Path:
+def write_table(found: LoadedRuns, path: Path, format: Format) -> Path:
     """Write the table of results to a file."""
-    from rekindle.bench.tables import results_table
-    from rekindle.report.page import write_output
+    from rekindle.lab.report.tables import results_table
+    from rekindle.pages.page import write_output
 
     percent = found.results.metric.startswith("accuracy")
     digits = 2 if percent else 4

@@ -18,10 +18,10 @@ def run(spec: Annotated[Path, tyro.conf.Positional], out: Path | None = None, re
     """
     from rich.console import Console
 
-    from rekindle.bench import work
-    from rekindle.bench.progress import describe
-    from rekindle.bench.store import Store
-    from rekindle.bench.sweep import SweepError, read_sweep
+    from rekindle.lab.runs import execute
+    from rekindle.lab.runs.progress import describe
+    from rekindle.lab.runs.store import Store
+    from rekindle.lab.runs.sweep import SweepError, read_sweep
 
     sweep = read_sweep(spec)
     runs = sweep.expand()
@@ -31,7 +31,7 @@ def run(spec: Annotated[Path, tyro.conf.Positional], out: Path | None = None, re
     if retry:
         store.forgive(key)
     if store.state(key) == "open":
-        event = work.carry_out(store, runs[0], work.EXECUTE, lambda event: None, bar=True)
+        event = execute.execute_run(store, runs[0], execute.TRAIN_RUN, lambda event: None, bar=True)
         if event.kind == "elsewhere":
             console.print(f"Another process works on it in {store.path(key)}; nothing was done here.", soft_wrap=True)
             return

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 if TYPE_CHECKING:
-    from rekindle.bench.spec import Run
-    from rekindle.bench.store import Store
-    from rekindle.bench.work import Engine, Summary
+    from rekindle.lab.runs.execute import Engine, Summary
+    from rekindle.lab.runs.spec import Run
+    from rekindle.lab.runs.store import Store
 
 
 def run(
@@ -46,13 +46,13 @@ def run(
         tensorboard: Also write the rows as TensorBoard events.
         dry_run: Only show what would be run.
     """
-    from rekindle.bench import work
-    from rekindle.bench.local import LocalEngine
-    from rekindle.bench.progress import Display
-    from rekindle.bench.ray_engine import RayEngine
-    from rekindle.bench.stacking import StackingEngine
-    from rekindle.bench.store import Store
-    from rekindle.bench.sweep import read_sweep
+    from rekindle.lab.runs import execute
+    from rekindle.lab.runs.engines.local import LocalEngine
+    from rekindle.lab.runs.engines.ray_cluster import RayEngine
+    from rekindle.lab.runs.engines.stacking import StackingEngine
+    from rekindle.lab.runs.progress import Display
+    from rekindle.lab.runs.store import Store
+    from rekindle.lab.runs.sweep import read_sweep
 
     sweep = read_sweep(spec)
     runs, store = sweep.expand(), Store(out or Path("runs") / sweep.name)
@@ -66,7 +66,7 @@ def run(
         chosen = StackingEngine(chosen, workers)
     with Display(runs) as display:
         display.ended = sum(store.state(run.key) == "finished" for run in runs)
-        summary = work.run_sweep(store, runs, chosen, function=work.EXECUTE, retry=retry, listen=display)
+        summary = execute.run_sweep(store, runs, chosen, function=execute.TRAIN_RUN, retry=retry, listen=display)
     if tensorboard:
         draw(runs, store)
     conclude(summary, store)
@@ -74,7 +74,7 @@ def run(
 
 def show(runs: list[Run], store: Store) -> None:
     """Print what would be run and what is there already."""
-    from rekindle.bench.progress import labels
+    from rekindle.lab.runs.progress import labels
 
     for run, label in zip(runs, labels(runs), strict=True):
         print(f"{run.key}  {store.state(run.key):8}  {label}")
@@ -83,7 +83,7 @@ def show(runs: list[Run], store: Store) -> None:
 
 def draw(runs: list[Run], store: Store) -> None:
     """Write TensorBoard events of the finished runs that have none."""
-    from rekindle.bench.events import write_events
+    from rekindle.lab.runs.tensorboard import write_events
 
     for run in runs:
         folder = store.path(run.key) / "tensorboard"

@@ -10,14 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rekindle.core.where import UnitIndex
-from rekindle.graph.homogeneity import homogeneity, rule
-from rekindle.graph.homogeneity.walk import Curve
-from rekindle.graph.initialisers import Law
-from rekindle.graph.ledger import Ledger, Site, UseKind, WeightUse
-from rekindle.graph.unit_graph import Group, GroupKind, Slot, UnitGraph, owner_of
+from rekindle.graph.groups import Group, GroupKind, Slot, owner_of
+from rekindle.graph.initializers import Initializer
+from rekindle.graph.regions import UnitIndex
+from rekindle.graph.scaling import homogeneity, rule
+from rekindle.graph.scaling.walk import Curve
+from rekindle.graph.trace_log import Location, TraceLog, UseKind, WeightUse
+from rekindle.graph.unit_graph import UnitGraph
 from rekindle.graph.weight import Weight, WeightRole
-from rekindle.kernels.initialise import Constant
+from rekindle.kernels.initializers import Constant
 
 INCOMING = ("weight", "bias")
 NORMS = ("scale", "shift", "mean", "var")
@@ -25,11 +26,11 @@ NORMS = ("scale", "shift", "mean", "var")
 
 @dataclass(frozen=True)
 class Port:
-    """One way in which one axis is used: the first site stands for all."""
+    """One way in which one axis is used: the first location stands for all."""
 
     axis: int
     kind: UseKind
-    site: Site
+    location: Location
     neutral: float | None
 
 
@@ -42,62 +43,64 @@ class Unit:
 
 
 def assemble(
-    ledger: Ledger,
+    trace_log: TraceLog,
     parameters: Mapping[str, tuple[int, ...]],
     aliases: Mapping[str, tuple[str, ...]],
-    laws: Mapping[str, Law],
+    initializers: Mapping[str, Initializer],
     gains: Mapping[str, tuple[str, int]],
 ) -> UnitGraph:
     """Build the graph."""
-    root = ledger.components()
-    apart = ledger.components(lambda tag: tag != "product")  # queries and keys are tied by their product alone
-    ports, units = _units(ledger, root)
-    _flags(ledger, root, units)
-    _opaque_reasons(ledger)
+    root = trace_log.components()
+    apart = trace_log.components(lambda tag: tag != "product")  # queries and keys are tied by their product alone
+    ports, units = _units(trace_log, root)
+    _flags(trace_log, root, units)
+    _opaque_reasons(trace_log)
     families = _families(ports, units)
-    groups, group_of = _groups(ledger, apart, ports, units, families)
-    through = _through(ledger, root, group_of)
+    groups, group_of = _groups(trace_log, apart, ports, units, families)
+    through = _through(trace_log, root, group_of)
     groups = [replace(g, through=tuple(groups[n].name for n in sorted(through[i]))) for i, g in enumerate(groups)]
-    sizes, curves = homogeneity(ledger, groups, rule)
-    groups = _curved(groups, curves, root, group_of)
-    weights = _weights(ledger, root, apart, parameters, {r for r, unit in units.items() if "output" in unit.flags})
+    constraints, curves = homogeneity(trace_log, groups, rule)
+    groups = _non_homogeneous(groups, curves, root, group_of)
+    weights = _weights(trace_log, root, apart, parameters, {r for r, unit in units.items() if "output" in unit.flags})
     covered = {slot.tensor for g in groups for slot in (*g.incoming, *g.norms, *g.outgoing)}
     neutral = {slot.tensor: Constant(slot.neutral) for g in groups for slot in g.norms if slot.neutral is not None}
     return UnitGraph(
         weights=weights,
         groups=tuple(groups),
         uncovered={
-            name: ledger.reasons.get(name, "not used in the forward pass of this example")
+            name: trace_log.reasons.get(name, "not used in the forward pass of this example")
             for name in parameters
             if name not in covered
         },
-        not_understood=tuple(ledger.not_understood),
+        not_understood=tuple(trace_log.not_understood),
         aliases=aliases,
-        laws={**neutral, **laws},
+        initializers={**neutral, **initializers},
         gains=gains,
         parameters=parameters,
-        sizes=sizes,
+        scale_constraints=constraints,
     )
 
 
-def _curved(groups: list[Group], curves: list[Curve], root: np.ndarray, group_of: Mapping[int, int]) -> list[Group]:
+def _non_homogeneous(
+    groups: list[Group], curves: list[Curve], root: np.ndarray, group_of: Mapping[int, int]
+) -> list[Group]:
     """Say of each group what is not homogeneous on its way."""
     found: dict[int, dict[str, None]] = defaultdict(dict)
-    for labels, site in curves:
+    for labels, location in curves:
         for r in np.unique(root[labels.numpy()]).tolist():
             if r in group_of:
-                found[group_of[r]].setdefault(site)
-    return [replace(group, curved=tuple(found[n])) for n, group in enumerate(groups)]
+                found[group_of[r]].setdefault(location)
+    return [replace(group, non_homogeneous=tuple(found[n])) for n, group in enumerate(groups)]
 
 
-def _units(ledger: Ledger, root: np.ndarray) -> tuple[list[Port], dict[int, Unit]]:
+def _units(trace_log: TraceLog, root: np.ndarray) -> tuple[list[Port], dict[int, Unit]]:
     """Collect for each unit the ports that it has, in order of first use."""
     numbers: dict[tuple[int, UseKind], int] = {}
     ports: list[Port] = []
     units: dict[int, Unit] = {}
-    starts = [axis.start for axis in ledger.axes]
-    composed = _composed(ledger)
-    for use in ledger.uses:
+    starts = [axis.start for axis in trace_log.axes]
+    composed = _composed(trace_log)
+    for use in trace_log.uses:
         labels = composed(use.labels.numpy())
         if not len(labels):
             continue
@@ -106,7 +109,7 @@ def _units(ledger: Ledger, root: np.ndarray) -> tuple[list[Port], dict[int, Unit
             key = (int(axis), use.kind)
             if key not in numbers:
                 numbers[key] = len(ports)
-                ports.append(Port(int(axis), use.kind, use.site, use.neutral))
+                ports.append(Port(int(axis), use.kind, use.location, use.neutral))
             number = numbers[key]
             for label in labels[axes == axis].tolist():
                 mine = units.setdefault(int(root[label]), Unit()).ports.setdefault(number, [])
@@ -117,10 +120,10 @@ def _units(ledger: Ledger, root: np.ndarray) -> tuple[list[Port], dict[int, Unit
     return ports, units
 
 
-def _composed(ledger: Ledger) -> Callable[[np.ndarray], np.ndarray]:
+def _composed(trace_log: TraceLog) -> Callable[[np.ndarray], np.ndarray]:
     """Return a function that adds to labels those of other parameters that were composed into the same weight."""
-    together = ledger.components(lambda tag: tag == "composed")
-    pairs = [each.numpy() for tie in ledger.ties if tie[2] == "composed" for each in tie[:2]]
+    together = trace_log.components(lambda tag: tag == "composed")
+    pairs = [each.numpy() for tie in trace_log.ties if tie[2] == "composed" for each in tie[:2]]
     involved = np.unique(np.concatenate(pairs)) if pairs else np.empty(0, dtype=int)
 
     def closure(labels: np.ndarray) -> np.ndarray:
@@ -132,14 +135,14 @@ def _composed(ledger: Ledger) -> Callable[[np.ndarray], np.ndarray]:
     return closure
 
 
-def _opaque_reasons(ledger: Ledger) -> None:
+def _opaque_reasons(trace_log: TraceLog) -> None:
     """Say of the parameters whose units enter something unknown that they do."""
-    for labels, why in ledger.opaque_labels:
-        for name in {ledger.axis_of(label).tensor for label in labels.tolist()}:
-            ledger.reasons.setdefault(name, f"its units enter {why}, which is not understood")
+    for labels, why in trace_log.opaque_labels:
+        for name in {trace_log.axis_of(label).tensor for label in labels.tolist()}:
+            trace_log.reasons.setdefault(name, f"its units enter {why}, which is not understood")
 
 
-def _flags(ledger: Ledger, root: np.ndarray, units: dict[int, Unit]) -> None:
+def _flags(trace_log: TraceLog, root: np.ndarray, units: dict[int, Unit]) -> None:
     """Mark units that are summed, gated, multiplied, that leave the model or meet what is not understood."""
 
     def mark(labels: Tensor, flag: str) -> None:
@@ -147,22 +150,22 @@ def _flags(ledger: Ledger, root: np.ndarray, units: dict[int, Unit]) -> None:
             if r in units:
                 units[r].flags.add(flag)
 
-    for a, _, tag in ledger.ties:
+    for a, _, tag in trace_log.ties:
         if tag in ("add", "mul"):
             mark(a, tag)
-    for left, right in ledger.products:
+    for left, right in trace_log.products:
         mark(left, "product")
         mark(right, "product")
-    for labels in ledger.outputs:
+    for labels in trace_log.outputs:
         mark(labels, "output")
-    for labels in ledger.seeps:
+    for labels in trace_log.seeps:
         mark(labels, "seeps")
-    for labels in ledger.passed:
+    for labels in trace_log.passed:
         mark(labels, "passed")
     for unit in units.values():
         if {"seeps"} == unit.flags & {"seeps", "passed"}:  # spread over the outputs, with no weight between
             unit.flags.add("output")
-    for labels, _ in ledger.opaque_labels:
+    for labels, _ in trace_log.opaque_labels:
         mark(labels, "opaque")
 
 
@@ -182,10 +185,10 @@ def _families(ports: list[Port], units: dict[int, Unit]) -> list[list[int]]:
 
 
 def _groups(
-    ledger: Ledger, apart: np.ndarray, ports: list[Port], units: dict[int, Unit], families: list[list[int]]
+    trace_log: TraceLog, apart: np.ndarray, ports: list[Port], units: dict[int, Unit], families: list[list[int]]
 ) -> tuple[list[Group], dict[int, int]]:
-    keys = {int(r) for _, right in ledger.products for r in apart[right.numpy()].tolist()}
-    queries = {int(r) for left, _ in ledger.products for r in apart[left.numpy()].tolist()}
+    keys = {int(r) for _, right in trace_log.products for r in apart[right.numpy()].tolist()}
+    queries = {int(r) for left, _ in trace_log.products for r in apart[left.numpy()].tolist()}
     groups: list[Group] = []
     group_of: dict[int, int] = {}
     taken: dict[str, int] = {}
@@ -195,11 +198,11 @@ def _groups(
         for number in sorted(first.ports):
             port = ports[number]
             for side, labels in _sides(port, [units[r].ports[number] for r in family], apart, keys - queries):
-                slots[side].append(_slot(ledger, port, labels))
+                slots[side].append(_slot(trace_log, port, labels))
         if not slots["incoming"]:
             continue
         kind = _kind(first, slots)
-        name = _name(slots["incoming"][0], ledger, kind, taken)
+        name = _name(slots["incoming"][0], trace_log, kind, taken)
         group_of.update({r: len(groups) for r in family})
         groups.append(
             Group(
@@ -227,11 +230,11 @@ def _sides(port: Port, labels: list[list[int]], apart: np.ndarray, keys: set[int
     return [(side, part) for side, part in sides if all(part)]
 
 
-def _slot(ledger: Ledger, port: Port, labels: list[list[int]]) -> Slot:
-    axis = ledger.axes[port.axis]
+def _slot(trace_log: TraceLog, port: Port, labels: list[list[int]]) -> Slot:
+    axis = trace_log.axes[port.axis]
     index = torch.tensor(labels) - axis.start  # [units, repeat]
     kind = "weight" if port.kind == "read" else port.kind
-    return Slot(axis.tensor, kind, UnitIndex(axis.view, axis.dims, index), port.site.module, port.neutral)
+    return Slot(axis.tensor, kind, UnitIndex(axis.view, axis.dims, index), port.location.module, port.neutral)
 
 
 def _kind(unit: Unit, slots: Mapping[str, list[Slot]]) -> GroupKind:
@@ -245,11 +248,11 @@ def _kind(unit: Unit, slots: Mapping[str, list[Slot]]) -> GroupKind:
     return "gated" if "mul" in unit.flags and writers > 1 else "hidden"
 
 
-def _name(slot: Slot, ledger: Ledger, kind: GroupKind, taken: dict[str, int]) -> str:
+def _name(slot: Slot, trace_log: TraceLog, kind: GroupKind, taken: dict[str, int]) -> str:
     """Name a group after the module that first writes it; parts of a fused tensor are told apart by their kind."""
     name = owner_of(slot.tensor)
     if slot.where.index.numel() < _axis_size(slot):
-        name += "[qk]" if kind == "score" else "[v]" if _has_role(ledger, slot, "v") else ""
+        name += "[qk]" if kind == "score" else "[v]" if _has_role(trace_log, slot, "v") else ""
     taken[name] = taken.get(name, 0) + 1
     return name if taken[name] == 1 else f"{name}#{taken[name]}"
 
@@ -258,16 +261,18 @@ def _axis_size(slot: Slot) -> int:
     return int(np.prod([slot.where.view[d] for d in slot.where.dims]))
 
 
-def _has_role(ledger: Ledger, slot: Slot, role: str) -> bool:
-    axis = next(a for a in ledger.axes if (a.tensor, a.view, a.dims) == (slot.tensor, slot.where.view, slot.where.dims))
+def _has_role(trace_log: TraceLog, slot: Slot, role: str) -> bool:
+    axis = next(
+        a for a in trace_log.axes if (a.tensor, a.view, a.dims) == (slot.tensor, slot.where.view, slot.where.dims)
+    )
     label = axis.start + int(slot.where.index[0, 0])
-    return any(r == role and bool((labels == label).any()) for r, labels in ledger.roles)
+    return any(r == role and bool((labels == label).any()) for r, labels in trace_log.roles)
 
 
-def _through(ledger: Ledger, root: np.ndarray, group_of: Mapping[int, int]) -> dict[int, set[int]]:
+def _through(trace_log: TraceLog, root: np.ndarray, group_of: Mapping[int, int]) -> dict[int, set[int]]:
     """Return for each group the groups that its units pass into without a weight."""
     through: dict[int, set[int]] = defaultdict(set)
-    for read, leaked in ledger.reads:
+    for read, leaked in trace_log.reads:
         if not leaked.numel():
             continue
         into = {group_of[r] for r in np.unique(root[read.numpy()]).tolist() if r in group_of}
@@ -278,17 +283,21 @@ def _through(ledger: Ledger, root: np.ndarray, group_of: Mapping[int, int]) -> d
 
 
 def _weights(
-    ledger: Ledger, root: np.ndarray, apart: np.ndarray, parameters: Mapping[str, tuple[int, ...]], outputs: set[int]
+    trace_log: TraceLog,
+    root: np.ndarray,
+    apart: np.ndarray,
+    parameters: Mapping[str, tuple[int, ...]],
+    outputs: set[int],
 ) -> tuple[Weight, ...]:
     """Turn the weights that were met into the graph's weights, one for each role within a tensor."""
     role_of: dict[int, tuple[str, int]] = {}  # what is tied to a query without a product is a query
-    for letter, labels in ledger.roles:
+    for letter, labels in trace_log.roles:
         for head, row in enumerate(apart[labels.numpy()].tolist()):
             for label in row:
                 role_of.setdefault(label, (letter, head))
-    read_roots = {int(r) for labels, _ in ledger.reads for r in np.unique(root[labels.numpy()]).tolist()}
+    read_roots = {int(r) for labels, _ in trace_log.reads for r in np.unique(root[labels.numpy()]).tolist()}
     weights: dict[str, Weight] = {}
-    for use in ledger.weights:
+    for use in trace_log.weights:
         for weight in _parts(use, role_of, root, apart, outputs - read_roots, parameters):
             known = weights.get(weight.name)
             if known is None:
@@ -345,7 +354,7 @@ def _part(
         heads,
         gain=use.gain,
         computed=use.computed,
-        module=use.site.module,
+        module=use.location.module,
     )
 
 

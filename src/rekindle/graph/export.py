@@ -1,7 +1,7 @@
 """From a module to the operations that it really computes, with `torch.export`.
 
 Why export and not `torch.fx`: it runs the model's own Python on fake tensors, so that data-independent control flow,
-functional calls, packed attention and foreign libraries need no rewriting, keeps linear, convolution, normalisation and
+functional calls, packed attention and foreign libraries need no rewriting, keeps linear, convolution, normalization and
 attention as single nodes with shapes, and tells for each node which parameter and which module it comes from.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rekindle.core.errors import GraphError
+from rekindle.errors import GraphError
 
 
 def as_call(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

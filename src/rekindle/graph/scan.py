@@ -7,15 +7,15 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from rekindle.core.where import MatrixView
 from rekindle.graph.export import aliases_of, canonical_names
-from rekindle.graph.initialisers import gains_of, laws_of
+from rekindle.graph.initializers import gains_of, initializers_of
+from rekindle.graph.regions import MatrixView
 from rekindle.graph.unit_graph import UnitGraph
 from rekindle.graph.weight import Weight, WeightRole
 
 
 def scan(model: nn.Module) -> UnitGraph:
-    """Return a graph without unit groups: weights, laws and ties, no roles beyond what a layer's type tells.
+    """Return a graph without unit groups: weights, initializers and ties, no roles beyond what a layer's type tells.
 
     Example:
         >>> [weight.name for weight in scan(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))).weights]
@@ -42,7 +42,7 @@ def scan(model: nn.Module) -> UnitGraph:
         uncovered={},
         not_understood=(),
         aliases=aliases_of(names),
-        laws=laws_of(model),
+        initializers=initializers_of(model),
         gains=gains,
         parameters=parameters,
         traced=False,

@@ -32,14 +32,14 @@ class Value:
 
     Args:
         shape: Its shape.
-        fields: Labels, each expanded to the shape.
+        unit_labels: Labels, each expanded to the shape.
         data: Whether it depends on the model's input (an activation) or only on parameters and constants.
         param: Name of the parameter or buffer when it is exactly that tensor or a view of it.
         buffer: Whether `param` names a buffer.
         base: For a parameter seen whole up to a permutation: the stored dimension behind each of its dimensions.
         along: For values of parameters alone: the dimension that each field runs along, which tells where a field of
             a single unit belongs.
-        leaks: Labels of units that influence every element without owning it (normalisation, means, gates).
+        leaks: Labels of units that influence every element without owning it (normalization, means, gates).
         opaque: What was not understood on the way here.
         product: Set on attention scores.
         sources: For values of parameters alone: the parameters that they are computed from.
@@ -47,7 +47,7 @@ class Value:
     """
 
     shape: tuple[int, ...]
-    fields: tuple[Tensor, ...] = ()
+    unit_labels: tuple[Tensor, ...] = ()
     data: bool = False
     param: str | None = None
     buffer: bool = False
@@ -68,23 +68,23 @@ class Value:
     def relevant(self) -> bool:
         """Whether units or parameters are involved at all; masks, positions and raw inputs are not."""
         marked = self.leaks.numel() > 0 or bool(self.opaque) or self.product is not None
-        return bool(self.fields) or marked or bool(self.sources)
+        return bool(self.unit_labels) or marked or bool(self.sources)
 
-    def without_fields(self) -> Value:
+    def without_labels(self) -> Value:
         """Return the same value with no unit axis."""
-        return replace(self, fields=(), base=None, along=None, product=None)
+        return replace(self, unit_labels=(), base=None, along=None, product=None)
 
-    def field_over(self, dim: int) -> Tensor | None:
+    def labels_over(self, dim: int) -> Tensor | None:
         """Return the field that runs along a dimension."""
         dim %= len(self.shape)
-        for position, labels in enumerate(self.fields):
+        for position, labels in enumerate(self.unit_labels):
             if dim in self.dims(position):
                 return labels
         return None
 
     def dims(self, position: int) -> frozenset[int]:
         """Return the dimensions along which a field varies, or runs where it is a single unit."""
-        found = varying(self.fields[position])
+        found = varying(self.unit_labels[position])
         if not found and self.along is not None:
             return frozenset({self.along[position]})
         return found

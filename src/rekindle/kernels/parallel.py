@@ -15,8 +15,8 @@ Made = TypeVar("Made")
 def side_by_side(function: Callable[[Given], Made], items: Iterable[Given]) -> list[Made]:
     """Return [function(item) for item in items], shared among as many threads as torch uses.
 
-    Factorisations of a few hundred rows hardly gain from a second thread, many of them do. Each item is worked on by
-    one thread and without gradients, so a result does not depend on its neighbours. Inside such a thread this is a
+    Factorizations of a few hundred rows hardly gain from a second thread, many of them do. Each item is worked on by
+    one thread and without gradients, so a result does not depend on its neighbors. Inside such a thread this is a
     plain loop.
 
     Example:

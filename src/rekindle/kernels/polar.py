@@ -59,7 +59,7 @@ def polar(matrices: Tensor, tolerance: float = 1e-4) -> Tensor:
     devices than the CPU from the start, cubic steps with the best coefficients (Chen and Chow 2014). Tall and wide
     ones: the Gram matrix of the small side. What does not reach the tolerance (nearly singular) is done exactly.
 
-    All products are in the precision of the input: bfloat16 ones were tried, and left errors of 1 to 3 per cent in the
+    All products are in the precision of the input: bfloat16 ones were tried, and left errors of 1 to 3 percent in the
     factor of square Gaussian matrices, whose small singular values drown in the rounding.
 
     Args:

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
-from rekindle.core.seeds import generator
-from rekindle.metrics.margin import margin
-from rekindle.observe.places import Place
+from rekindle.kernels.margins import margin
+from rekindle.observe.read_points import ReadPoint
+from rekindle.seeds import generator
 
 CHUNK = 2**20  # most numbers that are made float64 at once
 MOST = 2**24  # most numbers that a sample of rows holds
@@ -39,7 +39,7 @@ class Reservoir:
         return numbers, keys[numbers]
 
     def take(self, keys: Tensor, values: dict[str, Tensor]) -> None:
-        """Take candidates in, and let go what no longer has a place; rows stay in the order in which they came."""
+        """Take candidates in, and let go what no longer has a point; rows stay in the order in which they came."""
         self.keys = torch.cat([self.keys, keys])
         stay = self.keys.topk(min(self.keep, len(self.keys)), largest=False).indices.sort().values
         self.keys = self.keys[stay]
@@ -57,9 +57,9 @@ class UnitSums:
         self.total, self.magnitude, self.zeros = (torch.zeros(units, dtype=torch.float64) for _ in range(3))
         self.moment = torch.zeros(side, side, dtype=torch.float64)
 
-    def add(self, place: Place, x: Tensor) -> None:
+    def add(self, point: ReadPoint, x: Tensor) -> None:
         """Take in what a reader of the group is given."""
-        rows = by_sample(place, x)  # [samples, units]
+        rows = by_sample(point, x)  # [samples, units]
         self.samples += len(rows)
         numbers, keys = self.rows.offer(len(rows))
         self.rows.take(keys, {"rows": _kept(rows, numbers)})
@@ -77,13 +77,13 @@ class UnitSums:
             old += new.cpu()
 
 
-def by_sample(place: Place, x: Tensor) -> Tensor:
+def by_sample(point: ReadPoint, x: Tensor) -> Tensor:
     """Return [samples, units]; positions, and what a flatten repeats of a unit, are samples."""
-    rows = x.movedim(place.reader.dimension(x), -1).reshape(-1, place.reader.features)
-    if place.in_order:
+    rows = x.movedim(point.reader.dimension(x), -1).reshape(-1, point.reader.features)
+    if point.in_order:
         return rows
-    each = rows[:, place.index.to(x.device).T.reshape(-1)]  # repeat after repeat, units together
-    return each.reshape(-1, len(place.index))
+    each = rows[:, point.index.to(x.device).T.reshape(-1)]  # repeat after repeat, units together
+    return each.reshape(-1, len(point.index))
 
 
 class HeadSums:
@@ -96,7 +96,7 @@ class HeadSums:
         self.random = generator(seed, path, "head rows")
         self.reservoir: Reservoir | None = None
         self.pending: list[tuple[Tensor, Tensor, Tensor]] = []  # numbers in the batch, keys, rows
-        self.count, self.labelled = 0, True
+        self.count, self.labeled = 0, True
 
     @property
     def seen(self) -> bool:
@@ -104,7 +104,7 @@ class HeadSums:
         return self.reservoir is not None
 
     def add(self, x: Tensor) -> None:
-        """Take in what the head is given; rows are copied, because what follows may work in place."""
+        """Take in what the head is given; rows are copied, because what follows may work in point."""
         rows = x.movedim(x.dim() - 1 - self.spatial, -1)
         rows = rows.reshape(-1, rows.shape[-1])
         if self.reservoir is None:
@@ -116,7 +116,7 @@ class HeadSums:
     def finish(self, labels: Tensor | None) -> None:
         """Put the batch's labels to its rows, if they are as many, or one for all positions of an image."""
         each = 0 if labels is None else self._positions(len(labels))
-        self.labelled = self.labelled and (each > 0 or not self.count)
+        self.labeled = self.labeled and (each > 0 or not self.count)
         for numbers, keys, rows in self.pending:
             assert self.reservoir is not None
             found = labels.cpu()[numbers // each] if each and labels is not None else torch.zeros_like(numbers)
@@ -133,7 +133,7 @@ class HeadSums:
     def taken(self) -> tuple[Tensor, Tensor | None]:
         """Return inputs and labels."""
         assert self.reservoir is not None
-        return self.reservoir.values["inputs"], self.reservoir.values["labels"] if self.labelled else None
+        return self.reservoir.values["inputs"], self.reservoir.values["labels"] if self.labeled else None
 
 
 def _kept(rows: Tensor, numbers: Tensor) -> Tensor:

@@ -16,8 +16,8 @@ from torch.func import functional_call, grad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
-from rekindle.core.errors import PlanError
-from rekindle.metrics.reading import Subject
+from rekindle.errors import PlanError
+from rekindle.metrics.reading import MetricInputs
 from rekindle.observe.features import resting
 from rekindle.observe.visit import batches_of, device_of
 
@@ -39,18 +39,18 @@ class MeanLoss:
     """The loss over batches at any values of the parameters; every batch counts alike.
 
     Args:
-        subject: With a live model, batches and a loss.
+        inputs: With a live model, batches and a loss.
         samples: Batches are taken until they hold this many samples; None for all.
     """
 
-    def __init__(self, subject: Subject, samples: int | None = None) -> None:
-        assert subject.model is not None
-        self.model, self.closed = subject.model, _Closed(subject.model, subject.loss)
+    def __init__(self, inputs: MetricInputs, samples: int | None = None) -> None:
+        assert inputs.model is not None
+        self.model, self.closed = inputs.model, _Closed(inputs.model, inputs.loss)
         # A list: a tuple of tensors would look like a single batch.
-        every = batches_of(list(subject.batches), device_of(self.model.parameters()), "a loss")
+        every = batches_of(list(inputs.batches), device_of(self.model.parameters()), "a loss")
         self.batches = list(_up_to(every, samples))
         self.samples = sum(size_of(batch) for batch in self.batches)
-        self.seed = subject.seed
+        self.seed = inputs.seed
 
     @contextlib.contextmanager
     def open(self, reason: str) -> Iterator[None]:

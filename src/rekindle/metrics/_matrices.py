@@ -8,10 +8,10 @@ from math import prod
 import torch
 from torch import Tensor
 
-from rekindle.core.errors import PlanError
+from rekindle.errors import PlanError
 from rekindle.graph import UnitGraph, Weight
 from rekindle.kernels.spectra import singular_values
-from rekindle.metrics.reading import Subject
+from rekindle.metrics.reading import MetricInputs
 
 COMPUTED = "its layer uses a value computed from it, which the stored tensor does not tell"
 EMBEDDING = "an embedding: a table of rows, not a matrix that is multiplied"
@@ -50,35 +50,35 @@ def matrices(tensors: Mapping[str, Tensor], weight: Weight) -> Tensor:
     return weight.view.read(effective(tensors, weight))
 
 
-def matrix_pairs(subject: Subject, weights: list[Weight]) -> Iterator[tuple[Weight, Tensor, Tensor]]:
+def matrix_pairs(inputs: MetricInputs, weights: list[Weight]) -> Iterator[tuple[Weight, Tensor, Tensor]]:
     """Yield each weight with its matrices now and in the reference."""
-    reference = checked_reference(subject, {weight.tensor for weight in weights})
+    reference = checked_reference(inputs, {weight.tensor for weight in weights})
     for weight in weights:
-        yield weight, matrices(subject.tensors, weight), matrices(reference, weight)
+        yield weight, matrices(inputs.tensors, weight), matrices(reference, weight)
 
 
-def checked_reference(subject: Subject, names: set[str]) -> Mapping[str, Tensor]:
+def checked_reference(inputs: MetricInputs, names: set[str]) -> Mapping[str, Tensor]:
     """Return the reference, if it has these tensors.
 
     Raises:
         PlanError: There is no reference, or it lacks tensors.
     """
-    missing = sorted(names - set(subject.reference or ()))
-    if subject.reference is None or missing:
+    missing = sorted(names - set(inputs.reference or ()))
+    if inputs.reference is None or missing:
         raise PlanError(
             expected="reference= with the initial value of every weight",
-            got="no reference" if subject.reference is None else f"a reference without {', '.join(missing[:3])}",
+            got="no reference" if inputs.reference is None else f"a reference without {', '.join(missing[:3])}",
             fix="pass the state dict that was saved before training",
         )
-    return subject.reference
+    return inputs.reference
 
 
-def spectra(subject: Subject) -> Iterator[tuple[Weight, Tensor]]:
-    """Yield each weight with its singular values [batch, smaller side], descending; computed once for a subject."""
-    kept: dict[str, Tensor] = subject.memory.setdefault("singular values", {})
-    for weight in weights_of(subject.graph):
+def spectra(inputs: MetricInputs) -> Iterator[tuple[Weight, Tensor]]:
+    """Yield each weight with its singular values [batch, smaller side], descending; computed once for a inputs."""
+    kept: dict[str, Tensor] = inputs.memory.setdefault("singular values", {})
+    for weight in weights_of(inputs.graph):
         if weight.name not in kept:
-            kept[weight.name] = singular_values(matrices(subject.tensors, weight)).cpu()
+            kept[weight.name] = singular_values(matrices(inputs.tensors, weight)).cpu()
         yield weight, kept[weight.name]
 
 

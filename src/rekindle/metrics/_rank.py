@@ -6,18 +6,18 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from rekindle.metrics.reading import Reading, Subject
+from rekindle.metrics.reading import MetricInputs, Reading
 
 
-def read_rank(key: str, rank: Callable[[Tensor], float], subject: Subject) -> Reading:
+def read_rank(key: str, rank: Callable[[Tensor], float], inputs: MetricInputs) -> Reading:
     """Return the rank of each group's features as a share of the largest possible rank, and the mean share.
 
     Args:
         key: The metric.
         rank: From singular values, largest first, to a rank.
-        subject: What is looked at. Ranks themselves, the largest possible ones and the spectra are in the details.
+        inputs: What is looked at. Ranks themselves, the largest possible ones and the spectra are in the details.
     """
-    features = subject.features
+    features = inputs.features
     assert features is not None
     features.check_seen(key)
     ranks = {name: float(rank(group.spectrum)) for name, group in features.groups.items()}

@@ -7,9 +7,9 @@ from math import prod
 import torch
 from torch import Tensor
 
-from rekindle.core.where import UnitIndex
 from rekindle.graph import UnitGraph
-from rekindle.graph.unit_graph import Group, Slot
+from rekindle.graph.groups import Group, Slot
+from rekindle.graph.regions import UnitIndex
 
 
 def unit_sums(where: UnitIndex, values: Tensor) -> Tensor:
@@ -42,5 +42,5 @@ def weight_slots(graph: UnitGraph, slots: tuple[Slot, ...]) -> list[Slot]:
 
 
 def scale_slots(group: Group) -> list[Slot]:
-    """Return the scales of normalisation layers; other factors (the slope of a PReLU) are none."""
+    """Return the scales of normalization layers; other factors (the slope of a PReLU) are none."""
     return [slot for slot in group.norms if slot.kind == "scale" and slot.neutral == 1.0]

@@ -10,23 +10,23 @@ import torch
 from torch import Tensor
 
 from rekindle.graph import UnitGraph
-from rekindle.graph.unit_graph import Group, Slot
+from rekindle.graph.groups import Group, Slot
 from rekindle.kernels.balance import entrywise_norm, layer_balance, least_chain, rescaling
 from rekindle.kernels.isometry import PIECE, frobenius_norm
 from rekindle.metrics._matrices import as_float, effective, matrix_pairs, weights_of
 from rekindle.metrics._units import scale_slots, unit_factors, unit_sums, weight_slots
-from rekindle.metrics.reading import Metric, Reading, Subject
+from rekindle.metrics.reading import MetricCard, MetricInputs, Reading
 
 SWEEPS, TOLERANCE = 200, 1e-5
 
-METRIC = Metric(
+METRIC = MetricCard(
     key="balancedness",
     title="Balancedness",
     source="Soft Weight Rescaling, C.1 (eq. 16), C.2 (Definition 2); Saul (2023), Algorithm 1",
     what="The entry-wise l_2,2 norm of the weights over the least one of any network with the same function, found by "
     "rescaling units (incoming weights times a, outgoing divided by a). A group's reading is the same with all "
     "other groups held. Counted are the weights of groups whose units can be rescaled: homogeneous activations, "
-    "hidden or a residual stream without normalisation, no tied weights; after a normalisation its scale takes "
+    "hidden or a residual stream without normalization, no tied weights; after a normalization its scale takes "
     "the incoming weights' place. The others are in details: left_out. With a reference, details: b_t holds |r_t "
     "- r_0|, r the ratio of the norms of two layers that follow each other.",
     unit="ratio",
@@ -50,11 +50,11 @@ def balancedness(weights: Sequence[Tensor], p: float = 2.0, q: float = 2.0) -> f
     return entrywise_norm(weights, p, q) / least if least else 1.0
 
 
-def read(subject: Subject) -> Reading:
+def measure(inputs: MetricInputs) -> Reading:
     """Return each group's norm over what it could be with the others held, and the model's over its least."""
-    reasons = {group.name: _not_rescalable(subject.graph, group) for group in subject.graph.groups}
-    groups = [group for group in subject.graph.groups if not reasons[group.name]]
-    network = _Network(subject, groups)
+    reasons = {group.name: _not_rescalable(inputs.graph, group) for group in inputs.graph.groups}
+    groups = [group for group in inputs.graph.groups if not reasons[group.name]]
+    network = _Network(inputs, groups)
     parts = {group.name: _ratio(*network.sides(group)) for group in groups}
     before = network.square()
     sweeps = network.balance()
@@ -63,7 +63,7 @@ def read(subject: Subject) -> Reading:
         "left_out": {name: reason for name, reason in reasons.items() if reason},
         "sweeps": sweeps,
         "factors": {name: factor.tolist() for name, factor in network.factors.items()},
-        **({"b_t": _drift(subject)} if subject.reference is not None else {}),
+        **({"b_t": _drift(inputs)} if inputs.reference is not None else {}),
     }
     return Reading(METRIC.key, math.sqrt(before / least) if least else 1.0, parts, details)
 
@@ -78,16 +78,16 @@ def _not_rescalable(graph: UnitGraph, group: Group) -> str:
     """Return why a group's units cannot be rescaled without a change of the function; empty if they can."""
     if group.kind not in ("hidden", "stream") or group.leaves or group.through or not group.outgoing:
         return f"its units are {group.kind}, or leave by another way than weights"
-    if group.curved:
-        return f"passes {group.curved[0]}"
+    if group.non_homogeneous:
+        return f"passes {group.non_homogeneous[0]}"
     if any(weight.tied or weight.computed for slot in _slots(graph, group) for weight in graph.weights_of(slot.tensor)):
         return "has a tied or computed weight"
-    normalised = [slot for slot in group.norms if slot.kind != "shift"]
-    if not normalised:
+    normalized = [slot for slot in group.norms if slot.kind != "shift"]
+    if not normalized:
         return ""
-    one = len(scale_slots(group)) == len({slot.module for slot in normalised}) == 1
+    one = len(scale_slots(group)) == len({slot.module for slot in normalized}) == 1
     if group.kind == "stream" or not one or len(weight_slots(graph, group.outgoing)) != 1:
-        return "is normalised several times, or for some of its readers only"
+        return "is normalized several times, or for some of its readers only"
     return ""
 
 
@@ -98,12 +98,12 @@ def _slots(graph: UnitGraph, group: Group) -> list[Slot]:
 class _Network:
     """Weights with the factors of their units, read tensor by tensor at every look."""
 
-    def __init__(self, subject: Subject, groups: list[Group]) -> None:
-        self.subject, self.groups = subject, groups
+    def __init__(self, inputs: MetricInputs, groups: list[Group]) -> None:
+        self.inputs, self.groups = inputs, groups
         self.factors = {group.name: torch.ones(group.size, dtype=torch.float64) for group in groups}
         self.uses: dict[str, list[tuple[str, Slot, int]]] = {}  # tensor -> (group, slot, power of the factor)
-        self.incoming = {g.name: scale_slots(g) or weight_slots(subject.graph, g.incoming) for g in groups}
-        self.outgoing = {g.name: weight_slots(subject.graph, g.outgoing) for g in groups}
+        self.incoming = {g.name: scale_slots(g) or weight_slots(inputs.graph, g.incoming) for g in groups}
+        self.outgoing = {g.name: weight_slots(inputs.graph, g.outgoing) for g in groups}
         for power, side in ((1, self.incoming), (-1, self.outgoing)):
             for name, slots in side.items():
                 for slot in slots:
@@ -111,8 +111,8 @@ class _Network:
 
     def squares(self, tensor: str) -> Tensor:
         """Return the squares of a tensor's elements, rescaled."""
-        held = self.subject.graph.weights_of(tensor)
-        values = effective(self.subject.tensors, held[0]) if held else as_float(self.subject.tensors[tensor])
+        held = self.inputs.graph.weights_of(tensor)
+        values = effective(self.inputs.tensors, held[0]) if held else as_float(self.inputs.tensors[tensor])
         shape, values = values.shape, values.square()
         for name, slot, power in self.uses[tensor]:
             factors = self.factors[name].to(values).pow(2 * power)
@@ -144,7 +144,7 @@ class _Network:
         return 1 / 8 if set.intersection(*sides) else 1 / 4
 
     def balance(self) -> int:
-        """Minimise over one group after the other until nothing moves; return the number of sweeps."""
+        """Minimize over one group after the other until nothing moves; return the number of sweeps."""
         for sweep in range(SWEEPS):
             moved = 0.0
             for group in self.groups:
@@ -156,10 +156,10 @@ class _Network:
         return SWEEPS
 
 
-def _drift(subject: Subject) -> dict[str, float]:
+def _drift(inputs: MetricInputs) -> dict[str, float]:
     """Return b_t of each two weights that follow each other in order of execution."""
     names, now, before = [], [], []
-    for weight, new, old in matrix_pairs(subject, weights_of(subject.graph)):
+    for weight, new, old in matrix_pairs(inputs, weights_of(inputs.graph)):
         names.append(weight.name)
         now.append(frobenius_norm(new))
         before.append(frobenius_norm(old))

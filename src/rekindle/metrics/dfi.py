@@ -9,9 +9,9 @@ from torch import Tensor
 from rekindle.graph import Weight
 from rekindle.kernels.isometry import deviation_from_isometry
 from rekindle.metrics._matrices import left_out, matrices, weights_of
-from rekindle.metrics.reading import Metric, Reading, Subject
+from rekindle.metrics.reading import MetricCard, MetricInputs, Reading
 
-METRIC = Metric(
+METRIC = MetricCard(
     key="dfi",
     title="Deviation from isometry",
     source="FIRE, 3.2, eq. 2, Theorems 2 to 4",
@@ -26,7 +26,7 @@ METRIC = Metric(
     needs=("weights",),
     known="Low values bound curvature, keep every unit active and the rank high (Theorems 2 to 4), as long as the "
     "total of a layer is below one; real networks are far above, also when fresh, so compare with the value at "
-    "initialisation.",
+    "initialization.",
 )
 
 
@@ -52,13 +52,13 @@ def fire_scale(weight: Weight) -> float:
     return math.sqrt(weight.out / weight.in_) / weight.kernel
 
 
-def read(subject: Subject) -> Reading:
+def measure(inputs: MetricInputs) -> Reading:
     """Return the deviation per row of each weight, and the mean per row."""
     kinds = ("plain", "fire_scale", "scale_free")
     found: dict[str, dict[str, float]] = {kind: {} for kind in kinds}
     rows: dict[str, int] = {}
-    for weight in weights_of(subject.graph):
-        values = matrices(subject.tensors, weight)
+    for weight in weights_of(inputs.graph):
+        values = matrices(inputs.tensors, weight)
         rows[weight.name] = len(values) * min(values.shape[1:])
         for kind, scale in zip(kinds, (1.0, fire_scale(weight), None), strict=True):
             found[kind][weight.name] = float(dfi(values, scale).double().sum())
@@ -70,7 +70,7 @@ def read(subject: Subject) -> Reading:
         "fire_scale_summary": _mean(found["fire_scale"], rows),
         "scale_free_summary": _mean(found["scale_free"], rows),
         "worst": max(per_row["plain"], key=lambda name: per_row["plain"][name], default=None),
-        "left_out": left_out(subject.graph),
+        "left_out": left_out(inputs.graph),
     }
     return Reading(METRIC.key, _mean(found["plain"], rows), per_row["plain"], details)
 

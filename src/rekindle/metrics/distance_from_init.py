@@ -8,12 +8,12 @@ from torch import Tensor
 
 from rekindle.kernels.isometry import frobenius_norm, squared_frobenius_error
 from rekindle.metrics._matrices import as_float, checked_reference, effective
-from rekindle.metrics.reading import Metric, Reading, Subject
+from rekindle.metrics.reading import MetricCard, MetricInputs, Reading
 from rekindle.metrics.sfe import over
 
-METRIC = Metric(
+METRIC = MetricCard(
     key="distance_from_init",
-    title="Distance from initialisation",
+    title="Distance from initialization",
     source="Soft Weight Rescaling, D.2 (L2 Init); FIRE, D",
     what="|theta - theta0| of each parameter tensor: weights, biases, norms and embeddings; weight_norm is multiplied "
     "out. The model's is the distance of all together. In details: divided by |theta0| (relative), and the norm "
@@ -38,17 +38,17 @@ def distance_from_init(weight: Tensor, initial: Tensor) -> float:
     return math.sqrt(float(squared_frobenius_error(initial, weight)))
 
 
-def read(subject: Subject) -> Reading:
+def measure(inputs: MetricInputs) -> Reading:
     """Return the distance of each parameter, and of all together."""
-    graph = subject.graph
-    reference = checked_reference(subject, set(graph.parameters))
+    graph = inputs.graph
+    reference = checked_reference(inputs, set(graph.parameters))
     normed = {weight.tensor: weight for weight in graph.weights if weight.gain is not None}
     parts: dict[str, float] = {}
     lengths: dict[str, tuple[float, float]] = {}
     for name in graph.parameters:
         if name in graph.gains:
             continue  # goes with its direction
-        pair = (subject.tensors, reference)
+        pair = (inputs.tensors, reference)
         now, before = (effective(each, normed[name]) if name in normed else as_float(each[name]) for each in pair)
         parts[name] = distance_from_init(now, before)
         lengths[name] = frobenius_norm(now), frobenius_norm(before)

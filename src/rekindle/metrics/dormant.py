@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from rekindle.kernels.per_feature import relative
-from rekindle.metrics.reading import Metric, Reading, Subject
+from rekindle.metrics.reading import MetricCard, MetricInputs, Reading
 
 THRESHOLD = 0.025
 
-METRIC = Metric(
+METRIC = MetricCard(
     key="dormant",
     title="Dormant units",
     source="Sokar et al. 2023, Definition 3.1; FIRE, Theorem 4, Corollary 2 and D",
@@ -39,9 +39,9 @@ def dormant(magnitude: Tensor, threshold: float = THRESHOLD) -> Tensor:
     return relative(magnitude) <= threshold
 
 
-def read(subject: Subject) -> Reading:
+def measure(inputs: MetricInputs) -> Reading:
     """Return the share for each group, and over all units; the scores are in the details."""
-    features = subject.features
+    features = inputs.features
     assert features is not None
     features.check_seen(METRIC.key)
     found = {name: dormant(group.magnitude) for name, group in features.groups.items()}

@@ -5,14 +5,14 @@ from __future__ import annotations
 from torch import Tensor
 
 from rekindle.metrics._rank import read_rank
-from rekindle.metrics.reading import Metric, Reading, Subject
+from rekindle.metrics.reading import MetricCard, MetricInputs, Reading
 
-METRIC = Metric(
+METRIC = MetricCard(
     key="effective_rank",
     title="Effective rank",
     source="Roy and Vetterli 2007, Definition 1",
     what="exp of the entropy of the features' singular values divided by their sum; given as a share of the largest "
-    "possible rank, min(units, samples). Features are not centred.",
+    "possible rank, min(units, samples). Features are not centered.",
     unit="share of the possible rank",
     direction="higher",
     range=(0.0, 1.0),
@@ -40,6 +40,6 @@ def effective_rank(singular: Tensor) -> float:
     return float((-(p[p > 0] * p[p > 0].log()).sum()).exp())
 
 
-def read(subject: Subject) -> Reading:
+def measure(inputs: MetricInputs) -> Reading:
     """Return the share for each group, and the mean."""
-    return read_rank(METRIC.key, effective_rank, subject)
+    return read_rank(METRIC.key, effective_rank, inputs)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from rekindle.core.errors import PlanError
+from rekindle.errors import PlanError
 from rekindle.metrics.features import Features, gather_features
-from rekindle.metrics.reading import Metric, Reading, Subject
+from rekindle.metrics.reading import MetricCard, MetricInputs, Reading
 
-METRIC = Metric(
+METRIC = MetricCard(
     key="feature_covariance",
     title="Distance of feature covariances",
     source="FIRE, Theorem 1",
@@ -24,7 +24,7 @@ METRIC = Metric(
 
 
 def feature_covariance(h: Tensor, other: Tensor) -> float:
-    """Return the distance of two networks' normalised feature covariances.
+    """Return the distance of two networks' normalized feature covariances.
 
     Args:
         h: Features of one [samples, units].
@@ -57,23 +57,23 @@ def distances(features: Features, other: Features) -> dict[str, float]:
     return {name: feature_covariance(features.groups[name].rows, other.groups[name].rows) for name in shared}
 
 
-def read(subject: Subject) -> Reading:
+def measure(inputs: MetricInputs) -> Reading:
     """Return the distance from the reference for each group, and of the last group.
 
     Raises:
         PlanError: The live model or the batches are not there to be run again.
     """
-    features, reference = subject.features, subject.reference
+    features, reference = inputs.features, inputs.reference
     assert features is not None and reference is not None
     features.check_seen(METRIC.key)
-    if subject.model is None or not subject.batches:
+    if inputs.model is None or not inputs.batches:
         raise PlanError(
             expected="a live model and batches, to run it with the reference weights",
             got="none",
             fix="pass the model and data=, or leave feature_covariance out",
         )
-    own = dict(subject.model.named_parameters()) | dict(subject.model.named_buffers())
+    own = dict(inputs.model.named_parameters()) | dict(inputs.model.named_buffers())
     replaced = {name: value.to(own[name]) for name, value in reference.items() if name in own}
-    then = gather_features(subject.model, subject.graph, list(subject.batches), seed=features.seed, replaced=replaced)
+    then = gather_features(inputs.model, inputs.graph, list(inputs.batches), seed=features.seed, replaced=replaced)
     parts = distances(features, then)
     return Reading(METRIC.key, list(parts.values())[-1], parts)

@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rekindle.core.errors import PlanError
-from rekindle.core.seeds import generator, global_seed
+from rekindle.errors import PlanError
 from rekindle.graph import UnitGraph
 from rekindle.metrics._gather import HeadSums, OutputSums, UnitSums
 from rekindle.observe.features import inputs_of, labels_of, pass_over, resting
-from rekindle.observe.places import Place, find_places
+from rekindle.observe.read_points import ReadPoint, find_read_points
 from rekindle.observe.visit import batches_of, device_of
+from rekindle.seeds import generator, global_seed
 
 UNITS = 4096  # most units of a matrix of second moments
 ROWS = 512  # most rows kept of a group
@@ -191,7 +191,7 @@ def _group(sums: UnitSums) -> GroupFeatures:
 class _Sums:
     """Everything that is summed up on the way, by group and by head."""
 
-    places: list[Place]
+    points: list[ReadPoint]
     groups: dict[str, UnitSums]
     heads: dict[str, HeadSums]
     unseen: dict[str, str]
@@ -200,26 +200,26 @@ class _Sums:
     @classmethod
     def of(cls, model: nn.Module, graph: UnitGraph, example: Any, seed: int) -> _Sums:
         with_activation = [group for group in graph.groups if group.kind not in WITHOUT_ACTIVATION]
-        places, unseen = find_places(model, with_activation, example)
+        points, unseen = find_read_points(model, with_activation, example)
         unseen |= {g.name: WITHOUT_ACTIVATION[g.kind] for g in graph.groups if g.kind in WITHOUT_ACTIVATION}
-        sizes = {place.group: len(place.index) for place in places}
+        sizes = {point.group: len(point.index) for point in points}
         groups = {n: UnitSums(n, size, _some_units(n, size, seed), ROWS, seed) for n, size in sizes.items()}
         slots = [slot for group in graph.groups if group.kind == "output" for slot in group.incoming]
         heads = {s.module: s.tensor for s in slots if s.kind == "weight" and s.module}
         sums = {path: HeadSums(path, tensor, model, HEAD_ROWS, seed) for path, tensor in heads.items()}
-        return cls(places, groups, sums, unseen)
+        return cls(points, groups, sums, unseen)
 
     @property
     def paths(self) -> list[str]:
-        return list(dict.fromkeys([*(place.reader.module for place in self.places), *self.heads]))
+        return list(dict.fromkeys([*(point.reader.module for point in self.points), *self.heads]))
 
     def listener(self, path: str) -> Any:
-        places = [place for place in self.places if place.reader.module == path]
+        points = [point for point in self.points if point.reader.module == path]
         head = self.heads.get(path)
 
         def listen(x: Tensor) -> None:
-            for place in places:
-                self.groups[place.group].add(place, x)
+            for point in points:
+                self.groups[point.group].add(point, x)
             if head is not None:
                 head.add(x)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rekindle.core.errors import PlanError
-from rekindle.metrics.reading import Metric, Reading, Subject
+from rekindle.errors import PlanError
+from rekindle.metrics.reading import MetricCard, MetricInputs, Reading
 
-METRIC = Metric(
+METRIC = MetricCard(
     key="fisher_score",
     title="Fisher discriminative score",
     source="Frozen weights (Z), 6.6, after Fisher 1936",
@@ -41,7 +41,7 @@ def fisher_score(features: Tensor, labels: Tensor) -> float:
     if len(classes) < 2:
         return float("nan")
     means = torch.stack([x[labels == c].mean(0) for c in classes])  # [classes, units]
-    spread = torch.stack([_spread(x[labels == c], means, i) for i, c in enumerate(classes)])  # [class, towards]
+    spread = torch.stack([_spread(x[labels == c], means, i) for i, c in enumerate(classes)])  # [class, toward]
     between = torch.cdist(means, means, compute_mode="donot_use_mm_for_euclid_dist").square()
     within = spread + spread.T
     first, second = torch.triu_indices(len(classes), len(classes), 1)
@@ -52,18 +52,18 @@ def fisher_score(features: Tensor, labels: Tensor) -> float:
 
 
 def _spread(samples: Tensor, means: Tensor, own: int) -> Tensor:
-    """Return w.S.w of one class towards every other: the variance of its samples along w."""
+    """Return w.S.w of one class toward every other: the variance of its samples along w."""
     along = (samples - means[own]) @ (means - means[own]).T  # [samples, classes]
     return along.square().mean(0)
 
 
-def read(subject: Subject) -> Reading:
+def measure(inputs: MetricInputs) -> Reading:
     """Return the score for what each head is given, and the mean.
 
     Raises:
         PlanError: No head was seen together with labels of two classes.
     """
-    features = subject.features
+    features = inputs.features
     assert features is not None
     heads = {path: head for path, head in features.heads.items() if head.labels is not None}
     parts = {path: fisher_score(head.inputs, head.labels) for path, head in heads.items() if head.labels is not None}

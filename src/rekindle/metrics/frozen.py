@@ -1,4 +1,4 @@
-"""Frozen weights: units whose neighbouring factors are all near zero, so that no gradient reaches them."""
+"""Frozen weights: units whose neighboring factors are all near zero, so that no gradient reaches them."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ import torch
 from torch import Tensor
 
 from rekindle.graph import UnitGraph
-from rekindle.graph.unit_graph import Group, Slot
+from rekindle.graph.groups import Group, Slot
 from rekindle.metrics._matrices import as_float, effective
 from rekindle.metrics._units import scale_slots, unit_sizes, unit_sums, weight_slots
-from rekindle.metrics.reading import Metric, Reading, Subject
+from rekindle.metrics.reading import MetricCard, MetricInputs, Reading
 
 CUTOFF = 1e-2  # of the L2 norm of a factor (frozen weights, 6.2)
 FREE, DOUBLE, TRIPLE = 0, 1, 2  # codes in the map of units
 
-METRIC = Metric(
+METRIC = MetricCard(
     key="frozen",
     title="Frozen weights",
     source="Frozen weights, 6.1, 6.2 and 6.5",
-    what="A unit's factors are its incoming row, the scale of its normalisation if there is one, and its outgoing "
-    "column. Two neighbouring factors of L2 norm below 1e-2: double frozen, their elements count; all three: "
-    "triple frozen. Without a normalisation there are two factors, and nothing can be triple. strict=True counts "
-    "only where the scale and the outgoing column (without a normalisation: row and column) are exactly zero. A "
+    what="A unit's factors are its incoming row, the scale of its normalization if there is one, and its outgoing "
+    "column. Two neighboring factors of L2 norm below 1e-2: double frozen, their elements count; all three: "
+    "triple frozen. Without a normalization there are two factors, and nothing can be triple. strict=True counts "
+    "only where the scale and the outgoing column (without a normalization: row and column) are exactly zero. A "
     "group's reading is the fraction of its factors' elements that are frozen; the model's is the fraction over "
     "all groups, in which a weight counts once as rows and once as columns. Several writers, readers or "
-    "normalisations of a unit are one factor each: all must be near zero. Groups that leave the model, or pass "
+    "normalizations of a unit are one factor each: all must be near zero. Groups that leave the model, or pass "
     "on without a weight, cannot be judged (details: left_out).",
     unit="fraction of parameters",
     direction="lower",
@@ -52,14 +52,14 @@ def frozen(
 ) -> Tensor:
     """Return which factors are frozen, as booleans [units, factors], from the L2 norms [units] of each.
 
-    A factor is frozen when it and a neighbour are below the cutoff; the factors stand in the order of the arguments.
+    A factor is frozen when it and a neighbor are below the cutoff; the factors stand in the order of the arguments.
 
     Args:
         incoming: Of the incoming rows.
-        scale: Of the normalisation's scale; None without one.
+        scale: Of the normalization's scale; None without one.
         outgoing: Of the outgoing columns.
         cutoff: Below it a factor counts as zero.
-        strict: Scale and outgoing column exactly zero (6.5); without a normalisation, row and column.
+        strict: Scale and outgoing column exactly zero (6.5); without a normalization, row and column.
 
     Example:
         >>> zero, one = torch.zeros(1), torch.ones(1)
@@ -81,17 +81,17 @@ def codes(factors: Tensor) -> Tensor:
     return factors.any(1).long() + all_three.long()
 
 
-def read(subject: Subject, *, cutoff: float = CUTOFF, strict: bool = False) -> Reading:
+def measure(inputs: MetricInputs, *, cutoff: float = CUTOFF, strict: bool = False) -> Reading:
     """Return the fraction of each group's parameters that are frozen, and of the model's."""
     counts: dict[str, dict[str, int]] = {}
     units: dict[str, list[int]] = {}
     reasons: dict[str, str] = {}
-    for group in subject.graph.groups:
-        reason = _cannot_be_judged(subject.graph, group)
+    for group in inputs.graph.groups:
+        reason = _cannot_be_judged(inputs.graph, group)
         if reason:
             reasons[group.name] = reason
             continue
-        counts[group.name], units[group.name] = _count(subject, group, cutoff, strict)
+        counts[group.name], units[group.name] = _count(inputs, group, cutoff, strict)
     total = {word: sum(count[word] for count in counts.values()) for word in ("all", "double", "triple", "fed")}
     parts = {name: count["double"] / max(count["all"], 1) for name, count in counts.items()}
     details = {
@@ -114,17 +114,17 @@ def _cannot_be_judged(graph: UnitGraph, group: Group) -> str:
     return "" if weight_slots(graph, group.incoming) else "no weight writes its units"
 
 
-def _count(subject: Subject, group: Group, cutoff: float, strict: bool) -> tuple[dict[str, int], list[int]]:
-    graph = subject.graph
-    factors = [_factor(subject, weight_slots(graph, group.incoming), group.size)]
+def _count(inputs: MetricInputs, group: Group, cutoff: float, strict: bool) -> tuple[dict[str, int], list[int]]:
+    graph = inputs.graph
+    factors = [_factor(inputs, weight_slots(graph, group.incoming), group.size)]
     if scales := scale_slots(group):
-        factors.append(_factor(subject, scales, group.size))
-    factors.append(_factor(subject, weight_slots(graph, group.outgoing), group.size))
+        factors.append(_factor(inputs, scales, group.size))
+    factors.append(_factor(inputs, weight_slots(graph, group.outgoing), group.size))
     norms = [factor.norm for factor in factors]
     cold = frozen(norms[0], norms[1] if scales else None, norms[-1], cutoff=cutoff, strict=strict)
     sizes = torch.tensor([factor.size for factor in factors])
     kinds = codes(cold)
-    fed = (kinds > FREE) & ~_silent(subject, group, cutoff, strict)
+    fed = (kinds > FREE) & ~_silent(inputs, group, cutoff, strict)
     count = {
         "all": int(sizes.sum()) * group.size,
         "double": int((cold * sizes).sum()),
@@ -134,20 +134,20 @@ def _count(subject: Subject, group: Group, cutoff: float, strict: bool) -> tuple
     return count, kinds.tolist()
 
 
-def _factor(subject: Subject, slots: list[Slot], units: int) -> _Factor:
+def _factor(inputs: MetricInputs, slots: list[Slot], units: int) -> _Factor:
     squares = torch.zeros(units, dtype=torch.float64)
     for slot in slots:
-        held = subject.graph.weights_of(slot.tensor)
-        values = effective(subject.tensors, held[0]) if held else as_float(subject.tensors[slot.tensor])
+        held = inputs.graph.weights_of(slot.tensor)
+        values = effective(inputs.tensors, held[0]) if held else as_float(inputs.tensors[slot.tensor])
         squares += unit_sums(slot.where, values.square()).double().cpu()
     return _Factor(squares.sqrt(), sum(unit_sizes(slot.where) for slot in slots))
 
 
-def _silent(subject: Subject, group: Group, cutoff: float, strict: bool) -> Tensor:
-    """Tell of which units the constant is near zero too: the last shift, or the bias without a normalisation."""
+def _silent(inputs: MetricInputs, group: Group, cutoff: float, strict: bool) -> Tensor:
+    """Tell of which units the constant is near zero too: the last shift, or the bias without a normalization."""
     shifts = [slot for slot in group.norms if slot.kind == "shift"]
     constants = shifts or ([] if scale_slots(group) else [slot for slot in group.incoming if slot.kind == "bias"])
-    norm = _factor(subject, constants, group.size).norm
+    norm = _factor(inputs, constants, group.size).norm
     return norm == 0 if strict else norm < cutoff
 
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 from torch import Tensor
 
-from rekindle.core.errors import PlanError
+from rekindle.errors import PlanError
 from rekindle.metrics._loss import MeanLoss
-from rekindle.metrics.reading import Metric, Reading, Subject
+from rekindle.metrics.reading import MetricCard, MetricInputs, Reading
 
-METRIC = Metric(
+METRIC = MetricCard(
     key="gradient_norm",
     title="Gradient norm",
     source="Lyle et al. 2023, section 4; FIRE, Theorem 2 (gamma)",
@@ -37,13 +37,13 @@ def gradient_norm(gradients: Iterable[Tensor]) -> float:
     return math.sqrt(sum(float(gradient.double().square().sum()) for gradient in gradients))
 
 
-def read(subject: Subject) -> Reading:
+def measure(inputs: MetricInputs) -> Reading:
     """Return the norm for each parameter, and of all together; relative to the weights in the details.
 
     Raises:
         PlanError: No parameter is trained.
     """
-    loss = MeanLoss(subject)
+    loss = MeanLoss(inputs)
     parameters = loss.parameters(trained_only=True)
     if not parameters:
         raise PlanError(expected="parameters that take gradients", got="all frozen", fix="set requires_grad")

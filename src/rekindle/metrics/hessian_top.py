@@ -8,15 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rekindle.core.errors import PlanError
-from rekindle.core.seeds import generator
+from rekindle.errors import PlanError
 from rekindle.metrics._loss import MeanLoss, Parameters
-from rekindle.metrics.reading import Metric, Reading, Subject
+from rekindle.metrics.reading import MetricCard, MetricInputs, Reading
+from rekindle.seeds import generator
 
 SAMPLES = 128
 TOLERANCE = 1e-2  # of the residual; the error of the eigenvalue itself is of the order of its square
 
-METRIC = Metric(
+METRIC = MetricCard(
     key="hessian_top",
     title="Largest eigenvalue of the Hessian",
     source="FIRE, Theorem 2 and Figure 5b; Lyle et al. 2023",
@@ -28,7 +28,7 @@ METRIC = Metric(
     range=(-float("inf"), float("inf")),
     needs=("loss",),
     known="High curvature on new data makes training on it unsteady. It depends on the scale of the weights: where "
-    "normalisation layers make the scale free, larger weights alone read as flatter.",
+    "normalization layers make the scale free, larger weights alone read as flatter.",
 )
 
 
@@ -100,9 +100,9 @@ def _eigensolver() -> Any:
     return linalg
 
 
-def read(subject: Subject) -> Reading:
+def measure(inputs: MetricInputs) -> Reading:
     """Return the largest eigenvalue."""
-    loss = MeanLoss(subject, SAMPLES)
+    loss = MeanLoss(inputs, SAMPLES)
     parameters = loss.parameters(trained_only=True)
     if not parameters:
         raise PlanError(expected="parameters that take gradients", got="all frozen", fix="set requires_grad")
@@ -119,7 +119,7 @@ def read(subject: Subject) -> Reading:
 
     size = sum(parameter.numel() for parameter in parameters.values())
     with loss.open(METRIC.key):
-        [largest] = hessian_top(product, size, seed=subject.seed)
+        [largest] = hessian_top(product, size, seed=inputs.seed)
     return Reading(METRIC.key, largest, details={"samples": loss.samples})
 
 

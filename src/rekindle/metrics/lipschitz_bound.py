@@ -7,15 +7,15 @@ import math
 from torch import Tensor
 
 from rekindle.graph import UnitGraph
-from rekindle.graph.scaling import prepare, wishes_of
-from rekindle.graph.unit_graph import Group, Slot
+from rekindle.graph.groups import Group, Slot
+from rekindle.graph.scaling.solve import prepare, wishes_of
 from rekindle.kernels.spectra import convolution_bound
 from rekindle.metrics._matrices import as_float, groups_of, left_out, spectra
-from rekindle.metrics.reading import Metric, Reading, Subject
+from rekindle.metrics.reading import MetricCard, MetricInputs, Reading
 
 EPSILON = 1e-5  # what BatchNorm adds to the variance by default
 
-METRIC = Metric(
+METRIC = MetricCard(
     key="lipschitz_bound",
     title="Lipschitz bound",
     source="Soft Weight Rescaling, App. B, Corollary 2.1, eq. 13",
@@ -44,19 +44,19 @@ def lipschitz_bound(singular: Tensor, groups: int = 1) -> float:
     return float(convolution_bound(singular, groups))
 
 
-def read(subject: Subject) -> Reading:
+def measure(inputs: MetricInputs) -> Reading:
     """Return the bound of each layer, and their product."""
-    parts = {weight.name: lipschitz_bound(values, groups_of(weight)) for weight, values in spectra(subject)}
-    for group in subject.graph.groups:
+    parts = {weight.name: lipschitz_bound(values, groups_of(weight)) for weight, values in spectra(inputs)}
+    for group in inputs.graph.groups:
         for var, scale in _batch_norms(group):
-            factors = (as_float(subject.tensors[var.tensor]) + EPSILON).rsqrt()
+            factors = (as_float(inputs.tensors[var.tensor]) + EPSILON).rsqrt()
             if scale:
-                factors = factors * as_float(subject.tensors[scale.tensor]).abs()
+                factors = factors * as_float(inputs.tensors[scale.tensor]).abs()
             parts[scale.tensor if scale else var.tensor] = float(factors.amax())
     logs = [math.log10(part) if part > 0 else -math.inf if part == 0 else math.nan for part in parts.values()]
     total = math.fsum(logs) if all(map(math.isfinite, logs)) else sum(logs)
-    reason = _not_a_chain(subject.graph)
-    details = {"log10": total, "chain": not reason, "why_not": reason, "left_out": left_out(subject.graph)}
+    reason = _not_a_chain(inputs.graph)
+    details = {"log10": total, "chain": not reason, "why_not": reason, "left_out": left_out(inputs.graph)}
     return Reading(METRIC.key, 10**total if total < 308 else total * math.inf, parts, details)
 
 
@@ -75,17 +75,17 @@ def _not_a_chain(graph: UnitGraph) -> str:
     for group in graph.groups:
         if why := _not_a_link(graph, group):
             return f"{group.name}: {why}"
-    normalised = any(slot.kind == "var" for group in graph.groups for slot in group.norms)
+    normalized = any(slot.kind == "var" for group in graph.groups for slot in group.norms)
     powers = prepare(graph, wishes_of(graph)).output
-    # A normalisation without parameters has no slot, but hides the size of every weight before it.
-    return "" if normalised or bool((powers == 1).all()) else "the output is not in proportion to each weight"
+    # A normalization without parameters has no slot, but hides the size of every weight before it.
+    return "" if normalized or bool((powers == 1).all()) else "the output is not in proportion to each weight"
 
 
 def _not_a_link(graph: UnitGraph, group: Group) -> str:
     if group.kind not in ("hidden", "output") or group.through:
         return f"its units are {group.kind}" + (" and joined with others" if group.through else "")
-    if group.curved:
-        return f"passes {group.curved[0]}, whose Lipschitz constant is not known"
+    if group.non_homogeneous:
+        return f"passes {group.non_homogeneous[0]}, whose Lipschitz constant is not known"
     writers, readers = (
         {slot.tensor for slot in slots if slot.kind == "weight" and slot.tensor not in graph.gains}
         for slots in (group.incoming, group.outgoing)
@@ -93,7 +93,7 @@ def _not_a_link(graph: UnitGraph, group: Group) -> str:
     if len(writers) != 1 or len(readers) + group.leaves != 1:
         return f"has {len(writers)} writers and {len(readers)} readers"
     scales = [slot for slot in group.norms if slot.kind in ("scale", "shift")]
-    normalised = {var.module for var, _ in _batch_norms(group)}
-    if any(slot.module not in normalised for slot in scales):
-        return "is normalised by its own values, or multiplied by a factor"
+    normalized = {var.module for var, _ in _batch_norms(group)}
+    if any(slot.module not in normalized for slot in scales):
+        return "is normalized by its own values, or multiplied by a factor"
     return ""

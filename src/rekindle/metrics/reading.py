@@ -17,7 +17,7 @@ Direction = Literal["lower", "higher", "neither"]
 
 
 @dataclass(frozen=True)
-class Metric:
+class MetricCard:
     """The card of a metric.
 
     Args:
@@ -62,7 +62,7 @@ class Reading:
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
+class MetricInputs:
     """What is looked at. Metrics read what they declared in `needs` and nothing else.
 
     Attributes:
@@ -74,7 +74,7 @@ class Subject:
         batches: Batches of data, kept in memory.
         loss: Function (model, batch) -> scalar.
         seed: Seed of every draw.
-        memory: What metrics computed once and share (singular values); a subject is looked at once, and not changed.
+        memory: What metrics computed once and share (singular values); a inputs is looked at once, and not changed.
     """
 
     tensors: Mapping[str, Tensor]

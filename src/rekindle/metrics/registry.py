@@ -1,6 +1,6 @@
 """Metrics are found by their file: `metrics/dfi.py` holds the metric `dfi`. There is no list to edit.
 
-A metric's module has `METRIC` (its card), a pure function named after the key, and `read(subject) -> Reading`.
+A metric's module has `METRIC` (its card), a pure function named after the key, and `measure(inputs) -> Reading`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import pkgutil
 from functools import cache
 from types import ModuleType
 
-from rekindle.core.errors import SettingsError
-from rekindle.metrics.reading import Metric
+from rekindle.errors import SettingsError
+from rekindle.metrics.reading import MetricCard
 
 ROOM = "rekindle.metrics"
 # Files of the room that hold no metric; nor do those whose name starts with an underscore.
@@ -26,7 +26,7 @@ def metric_keys() -> tuple[str, ...]:
 
 
 def metric(key: str) -> ModuleType:
-    """Return the module of a metric: `METRIC`, the pure function, `read`.
+    """Return the module of a metric: `METRIC`, the pure function, `measure`.
 
     Raises:
         SettingsError: There is no such metric.
@@ -44,7 +44,7 @@ def metric(key: str) -> ModuleType:
     return importlib.import_module(f"{ROOM}.{key}")
 
 
-def list_metrics() -> list[Metric]:
+def list_metrics() -> list[MetricCard]:
     """Return the cards of all metrics, by key.
 
     Example:

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from rekindle.kernels.isometry import frobenius_norm, squared_frobenius_error
 from rekindle.metrics._matrices import left_out, matrix_pairs, weights_of
-from rekindle.metrics.reading import Metric, Reading, Subject
+from rekindle.metrics.reading import MetricCard, MetricInputs, Reading
 
-METRIC = Metric(
+METRIC = MetricCard(
     key="sfe",
     title="Squared Frobenius error",
     source="FIRE, 3.1, eq. 1 and Theorem 1",
@@ -20,7 +20,7 @@ METRIC = Metric(
     direction="neither",
     range=(0.0, math.inf),
     needs=("weights", "reference"),
-    known="It bounds how much the normalised feature covariance can have changed (Theorem 1), with a large constant. "
+    known="It bounds how much the normalized feature covariance can have changed (Theorem 1), with a large constant. "
     "It measures what was learned as much as what was lost; alone it does not predict plasticity.",
 )
 
@@ -47,17 +47,17 @@ def over(part: float, whole: float) -> float:
     return part / whole if whole else (0.0 if part == 0 else math.inf)
 
 
-def read(subject: Subject) -> Reading:
+def measure(inputs: MetricInputs) -> Reading:
     """Return |W - W'|^2 of each weight, and their sum."""
     parts: dict[str, float] = {}
     squares: dict[str, float] = {}
-    for weight, now, before in matrix_pairs(subject, weights_of(subject.graph)):
+    for weight, now, before in matrix_pairs(inputs, weights_of(inputs.graph)):
         parts[weight.name] = sfe(before, now)
         squares[weight.name] = frobenius_norm(before) ** 2
     total = math.fsum(parts.values())
     details = {
         "relative": {name: over(parts[name], squares[name]) for name in parts},
         "relative_summary": over(total, math.fsum(squares.values())),
-        "left_out": left_out(subject.graph),
+        "left_out": left_out(inputs.graph),
     }
     return Reading(METRIC.key, total, parts, details)

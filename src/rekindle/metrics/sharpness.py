@@ -10,19 +10,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rekindle.core.seeds import generator
 from rekindle.metrics._loss import MeanLoss, Parameters
-from rekindle.metrics.reading import Metric, Reading, Subject
+from rekindle.metrics.reading import MetricCard, MetricInputs, Reading
+from rekindle.seeds import generator
 
 SIZES = (0.01, 0.03, 0.1, 0.3)
 SIZE = 0.1  # the one that the summary tells
 REPEATS = 5
 SAMPLES = 256
 
-METRIC = Metric(
+METRIC = MetricCard(
     key="sharpness",
     title="Sharpness under Gaussian noise",
-    source="Layerwise reinitialisation, section 4 and Figure 5; Neyshabur et al. 2017",
+    source="Layerwise reinitialization, section 4 and Figure 5; Neyshabur et al. 2017",
     what="Mean change of the loss when each parameter tensor w gets noise N(0, (s |w| / sqrt(n))^2), n its number of "
     "elements: s = 0.1 in the summary, a curve over s in the details, 5 draws each, on at most about 256 samples. "
     "The paper adds N(0, s^2) of one size everywhere and looks at the accuracy; relative noise keeps layers of "
@@ -31,7 +31,7 @@ METRIC = Metric(
     direction="lower",
     range=(-math.inf, math.inf),
     needs=("loss",),
-    known="Flat minima tend to generalise better. On new data a sharp surface makes training unsteady, which FIRE "
+    known="Flat minima tend to generalize better. On new data a sharp surface makes training unsteady, which FIRE "
     "gives as one cause of lost plasticity.",
 )
 
@@ -71,7 +71,7 @@ def sharpness(
     Args:
         loss: From parameters to a number.
         parameters: Where the noise starts.
-        sizes: Sizes of the noise, relative to the root mean square of each tensor.
+        sizes: ScaleConstraints of the noise, relative to the root mean square of each tensor.
         repeats: Number of draws.
         seed: Seed of the draws.
 
@@ -97,11 +97,11 @@ def noisy(parameters: Parameters, size: float, seed: int, repeat: int) -> Parame
     return {name: moved(name, w) for name, w in parameters.items()}
 
 
-def read(subject: Subject) -> Reading:
+def measure(inputs: MetricInputs) -> Reading:
     """Return the mean change of the loss at one size; the curve and the deviations are in the details."""
-    loss = MeanLoss(subject, SAMPLES)
+    loss = MeanLoss(inputs, SAMPLES)
     with loss.open(METRIC.key):
-        curve = sharpness(loss, loss.parameters(trained_only=False), seed=subject.seed)
+        curve = sharpness(loss, loss.parameters(trained_only=False), seed=inputs.seed)
     details = {
         "curve": [list(point) for point in zip(curve.sizes, curve.means, curve.deviations, strict=True)],
         "changes": [list(each) for each in curve.changes],

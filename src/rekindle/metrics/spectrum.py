@@ -6,13 +6,13 @@ from torch import Tensor
 
 from rekindle.kernels.spectra import rank_by_energy
 from rekindle.metrics._matrices import left_out, spectra
-from rekindle.metrics.reading import Metric, Reading, Subject
+from rekindle.metrics.reading import MetricCard, MetricInputs, Reading
 
-METRIC = Metric(
+METRIC = MetricCard(
     key="spectrum",
     title="Spectrum of the weights",
     source="FIRE, 3.2; stable rank: Rudelson and Vershynin (2007)",
-    what="The stable rank |W|_F^2 / |W|_2^2 of each weight over its smaller side: 1 for an isometry, towards 0 when "
+    what="The stable rank |W|_F^2 / |W|_2^2 of each weight over its smaller side: 1 for an isometry, toward 0 when "
     "few directions carry the weight. A layer with several matrices (kernel positions, groups) has their mean; "
     "the model's is the mean over layers. In details: stable_rank undivided, singular_values (descending, mean "
     "over the layer's matrices), largest and smallest.",
@@ -36,17 +36,17 @@ def spectrum(singular: Tensor) -> Tensor:
     return rank_by_energy(singular) / singular.shape[-1]
 
 
-def read(subject: Subject) -> Reading:
+def measure(inputs: MetricInputs) -> Reading:
     """Return the stable rank of each weight as a fraction, and the mean."""
     parts: dict[str, float] = {}
     charts: dict[str, dict[str, object]] = {
         "stable_rank": {}, "singular_values": {}, "largest": {}, "smallest": {}
     }  # fmt: skip
-    for weight, values in spectra(subject):
+    for weight, values in spectra(inputs):
         parts[weight.name] = float(spectrum(values).mean())
         charts["stable_rank"][weight.name] = float(rank_by_energy(values).mean())
         charts["singular_values"][weight.name] = values.mean(0).tolist()
         charts["largest"][weight.name] = float(values.amax())
         charts["smallest"][weight.name] = float(values.amin())
     summary = sum(parts.values()) / max(len(parts), 1)
-    return Reading(METRIC.key, summary, parts, {**charts, "left_out": left_out(subject.graph)})
+    return Reading(METRIC.key, summary, parts, {**charts, "left_out": left_out(inputs.graph)})

@@ -5,15 +5,15 @@ from __future__ import annotations
 from torch import Tensor
 
 from rekindle.metrics._rank import read_rank
-from rekindle.metrics.reading import Metric, Reading, Subject
+from rekindle.metrics.reading import MetricCard, MetricInputs, Reading
 
 DELTA = 0.01
 
-METRIC = Metric(
+METRIC = MetricCard(
     key="srank",
     title="Feature rank (srank)",
     source="Kumar et al. 2021, section 3; FIRE, Theorem 3",
-    what="Smallest k such that the k largest singular values of the features (samples x units, not centred) sum to "
+    what="Smallest k such that the k largest singular values of the features (samples x units, not centered) sum to "
     "99% of all; given as a share of the largest possible rank, min(units, samples).",
     unit="share of the possible rank",
     direction="higher",
@@ -44,6 +44,6 @@ def srank(singular: Tensor, delta: float = DELTA) -> int:
     return int(short.sum()) + 1
 
 
-def read(subject: Subject) -> Reading:
+def measure(inputs: MetricInputs) -> Reading:
     """Return the share for each group, and the mean."""
-    return read_rank(METRIC.key, srank, subject)
+    return read_rank(METRIC.key, srank, inputs)

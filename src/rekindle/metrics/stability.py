@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from rekindle.metrics.frozen import read as read_frozen
+from rekindle.metrics.frozen import measure as measure_frozen
 from rekindle.metrics.frozen import unit_counts
-from rekindle.metrics.reading import Metric, Reading, Subject
+from rekindle.metrics.reading import MetricCard, MetricInputs, Reading
 
-METRIC = Metric(
+METRIC = MetricCard(
     key="stability",
     title="Stability of frozen weights",
     source="Frozen weights, 6.1 (double), 4.1 as quoted there (triple)",
@@ -49,9 +49,9 @@ def triple_stability(rate: float, decay: float) -> float:
     return -rate * decay
 
 
-def read(subject: Subject) -> Reading:
+def measure(inputs: MetricInputs) -> Reading:
     """Return the fraction of each group's units that is triple frozen, and of all units."""
-    counts = unit_counts(read_frozen(subject))
+    counts = unit_counts(measure_frozen(inputs))
     units = max(sum(map(sum, counts.values())), 1)
     details = {
         "conditional": {name: of[1] / max(sum(of), 1) for name, of in counts.items()},

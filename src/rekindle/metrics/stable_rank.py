@@ -5,14 +5,14 @@ from __future__ import annotations
 from torch import Tensor
 
 from rekindle.metrics._rank import read_rank
-from rekindle.metrics.reading import Metric, Reading, Subject
+from rekindle.metrics.reading import MetricCard, MetricInputs, Reading
 
-METRIC = Metric(
+METRIC = MetricCard(
     key="stable_rank",
     title="Stable rank",
     source="Rudelson and Vershynin 2007; as a measure of features in Dohare et al. 2024",
     what="Sum of the squared singular values of the features over the largest one squared, |A|_F^2 / |A|_2^2; given as "
-    "a share of the largest possible rank, min(units, samples). Features are not centred.",
+    "a share of the largest possible rank, min(units, samples). Features are not centered.",
     unit="share of the possible rank",
     direction="higher",
     range=(0.0, 1.0),
@@ -38,6 +38,6 @@ def stable_rank(singular: Tensor) -> float:
     return float(squares.sum() / largest) if bool(largest > 0) else 0.0
 
 
-def read(subject: Subject) -> Reading:
+def measure(inputs: MetricInputs) -> Reading:
     """Return the share for each group, and the mean."""
-    return read_rank(METRIC.key, stable_rank, subject)
+    return read_rank(METRIC.key, stable_rank, inputs)

@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rekindle.core.copying import copied
-from rekindle.core.errors import PlanError
-from rekindle.core.seeds import generator, global_seed, seed_of
-from rekindle.metrics.reading import Metric, Reading, Subject
+from rekindle.errors import PlanError
+from rekindle.metrics.reading import MetricCard, MetricInputs, Reading
 from rekindle.observe.features import labels_of
 from rekindle.observe.visit import batches_of, device_of
+from rekindle.seeds import generator, global_seed, seed_of
+from rekindle.training.copying import copied
 
 # Long enough that a fresh network gets somewhere: after 40 steps one whose units are all dead is hardly behind.
 STEPS, REPEATS, LEARNING_RATE = 100, 3, 1e-3
@@ -27,7 +27,7 @@ STEPS, REPEATS, LEARNING_RATE = 100, 3, 1e-3
 STUDENT = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228]
 STUDENT += [2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093]
 
-METRIC = Metric(
+METRIC = MetricCard(
     key="trainability",
     title="Trainability probe",
     source="Ash and Adams 2020 (the warm-start gap); Lyle et al. 2023 (random labels)",
@@ -48,7 +48,7 @@ METRIC = Metric(
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ProbeResult:
     """How an aged network trained, against fresh ones.
 
     Attributes:
@@ -66,7 +66,7 @@ class Comparison:
     final: float
 
 
-def trainability(aged: Sequence[Sequence[float]], fresh: Sequence[Sequence[float]]) -> Comparison:
+def trainability(aged: Sequence[Sequence[float]], fresh: Sequence[Sequence[float]]) -> ProbeResult:
     """Compare training-loss curves, pair by pair; a curve that is not finite counts as infinitely bad.
 
     Args:
@@ -92,7 +92,7 @@ def trainability(aged: Sequence[Sequence[float]], fresh: Sequence[Sequence[float
     tails = [_finite_mean(_tail(a)) - _finite_mean(_tail(f)) for a, f in zip(aged, fresh, strict=True)]
     mean = statistics.fmean(values)
     half = _half_width(values)
-    return Comparison(mean, mean - half, mean + half, values, statistics.fmean(tails))
+    return ProbeResult(mean, mean - half, mean + half, values, statistics.fmean(tails))
 
 
 def _finite_mean(curve: Sequence[float]) -> float:
@@ -113,7 +113,7 @@ def _half_width(values: Sequence[float]) -> float:
 
 
 def probe(
-    subject: Subject,
+    inputs: MetricInputs,
     *,
     steps: int = STEPS,
     repeats: int = REPEATS,
@@ -121,16 +121,16 @@ def probe(
     labels: str = "given",
     factory: Callable[[], nn.Module] | None = None,
 ) -> Reading:
-    """Train copies of the subject's model and fresh ones, and compare.
+    """Train copies of the inputs's model and fresh ones, and compare.
 
     Args:
-        subject: With a live model, batches and a loss.
+        inputs: With a live model, batches and a loss.
         steps: Training steps.
         repeats: How often, each time with other labels, another order of the batches and another fresh network.
         learning_rate: Of Adam.
         labels: "given" for the batches as they are, which should be the new data; or "random" ones, which any network
             that is sure of itself unlearns slowly at first.
-        factory: Builds a fresh model; left out, tensors are drawn by their layers' laws.
+        factory: Builds a fresh model; left out, tensors are drawn by their layers' initializers.
 
     Raises:
         PlanError: The model cannot be copied or drawn afresh, or the fresh network does not train.
@@ -141,23 +141,23 @@ def probe(
             got=f"steps={steps}, repeats={repeats}, learning_rate={learning_rate}, labels={labels!r}",
             fix="correct the value that is out of its range",
         )
-    assert subject.model is not None
-    kept = list(batches_of(list(subject.batches), device_of(subject.model.parameters()), METRIC.key))
+    assert inputs.model is not None
+    kept = list(batches_of(list(inputs.batches), device_of(inputs.model.parameters()), METRIC.key))
     shuffled = labels == "random" and all(labels_of(batch) is not None for batch in kept)
     curves: dict[str, list[list[float]]] = {"aged": [], "fresh": []}
     unknown: list[str] = []
     for repeat in range(repeats):
-        seed = seed_of(subject.seed, "probe", str(repeat))
-        new, unknown = _fresh(subject, factory, seed)
+        seed = seed_of(inputs.seed, "probe", str(repeat))
+        new, unknown = _fresh(inputs, factory, seed)
         batches = with_random_labels(kept, seed) if shuffled else kept
-        for name, model in (("aged", copied(subject.model, PlanError)), ("fresh", new)):
-            curves[name].append(_train(model, subject.loss, batches, steps, learning_rate, seed))
+        for name, model in (("aged", copied(inputs.model, PlanError)), ("fresh", new)):
+            curves[name].append(_train(model, inputs.loss, batches, steps, learning_rate, seed))
     return _reading(curves, {"labels": "random" if shuffled else "given", "steps": steps, "not_fresh": unknown})
 
 
-def read(subject: Subject) -> Reading:
+def measure(inputs: MetricInputs) -> Reading:
     """Return how much more loss the network has on the way than a fresh one; interval and curves in the details."""
-    return probe(subject)
+    return probe(inputs)
 
 
 def _reading(curves: Mapping[str, list[list[float]]], about: Mapping[str, Any]) -> Reading:
@@ -193,19 +193,19 @@ def _with_labels(batch: Any, labels: Tensor) -> Any:
     return {**batch, "labels": labels} if isinstance(batch, Mapping) else (batch[0], labels)
 
 
-def _fresh(subject: Subject, factory: Callable[[], nn.Module] | None, seed: int) -> tuple[nn.Module, list[str]]:
+def _fresh(inputs: MetricInputs, factory: Callable[[], nn.Module] | None, seed: int) -> tuple[nn.Module, list[str]]:
     """Return a fresh network, and the parameters that nobody knows how to draw: they are as in the aged one."""
-    assert subject.model is not None
+    assert inputs.model is not None
     if factory is not None:
         with global_seed(seed, "fresh", METRIC.key):
             built = factory()
-        return built.to(device_of(subject.model.parameters())), []
-    graph, model = subject.graph, copied(subject.model, PlanError)
+        return built.to(device_of(inputs.model.parameters())), []
+    graph, model = inputs.graph, copied(inputs.model, PlanError)
     own = dict(model.named_parameters()) | dict(model.named_buffers())
     values, unknown = {}, []
     for name in (*graph.parameters, *graph.statistics()):
         drawn = graph.fresh(name, tuple(own[name].shape), seed, METRIC.key)
-        drawn = (subject.reference or {}).get(name) if drawn is None else drawn
+        drawn = (inputs.reference or {}).get(name) if drawn is None else drawn
         if drawn is None:
             unknown.append(name)
         else:
@@ -219,7 +219,7 @@ def _refuse_half_known(unknown: Sequence[str], own: Mapping[str, Tensor], known:
     missing, there = (sum(own[name].numel() for name in names) for names in (unknown, known))
     if missing > there:
         raise PlanError(
-            expected="initialisers of most parameters, to draw a fresh network",
+            expected="initializers of most parameters, to draw a fresh network",
             got=f"none for {missing} of {missing + there} numbers, such as {unknown[0]}",
             fix="pass reference=, the initial weights, or call metrics.trainability.probe with factory=, a function "
             "that builds the model",

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from rekindle.kernels.isometry import frobenius_norm
 from rekindle.metrics._matrices import elements, left_out, matrices, weights_of
-from rekindle.metrics.reading import Metric, Reading, Subject
+from rekindle.metrics.reading import MetricCard, MetricInputs, Reading
 
-METRIC = Metric(
+METRIC = MetricCard(
     key="weight_norm",
     title="Weight norm",
     source="Soft Weight Rescaling, 3.3; FIRE, 2",
@@ -22,7 +22,7 @@ METRIC = Metric(
     range=(0.0, math.inf),
     needs=("weights",),
     known="Growing norms go with lost plasticity in many studies: updates become small relative to the weights, and "
-    "softmax saturates. There is no threshold; before a normalisation layer the norm only sets the effective "
+    "softmax saturates. There is no threshold; before a normalization layer the norm only sets the effective "
     "learning rate. Compare with the initial norm.",
 )
 
@@ -38,12 +38,12 @@ def weight_norm(weight: Tensor) -> float:
     return frobenius_norm(weight)
 
 
-def read(subject: Subject) -> Reading:
+def measure(inputs: MetricInputs) -> Reading:
     """Return the norm of each weight, and of all together."""
-    weights = weights_of(subject.graph, embeddings=True)
-    parts = {weight.name: weight_norm(matrices(subject.tensors, weight)) for weight in weights}
+    weights = weights_of(inputs.graph, embeddings=True)
+    parts = {weight.name: weight_norm(matrices(inputs.tensors, weight)) for weight in weights}
     details = {
         "rms": {weight.name: parts[weight.name] / math.sqrt(max(elements(weight), 1)) for weight in weights},
-        "left_out": left_out(subject.graph, embeddings=True),
+        "left_out": left_out(inputs.graph, embeddings=True),
     }
     return Reading(METRIC.key, math.hypot(*parts.values()), parts, details)

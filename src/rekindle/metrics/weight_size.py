@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from rekindle.core.errors import PlanError
+from rekindle.errors import PlanError
 from rekindle.metrics._matrices import effective
-from rekindle.metrics.reading import Metric, Reading, Subject
+from rekindle.metrics.reading import MetricCard, MetricInputs, Reading
 
-METRIC = Metric(
+METRIC = MetricCard(
     key="weight_size",
     title="Size of the weights, norms counted in",
-    source="Layerwise reinitialisation, section 4 and Appendix D",
+    source="Layerwise reinitialization, section 4 and Appendix D",
     what="Mean L2 norm of the head's input over samples, times the Frobenius norm of the head's weight: stands for the "
-    "product of all layers' norms where normalisation layers make those meaningless.",
+    "product of all layers' norms where normalization layers make those meaningless.",
     unit="product of norms",
     direction="lower",
     range=(0.0, float("inf")),
     needs=("features",),
-    known="Read it together with the margin: bounds on generalisation divide one by the other. The paper takes 256 "
+    known="Read it together with the margin: bounds on generalization divide one by the other. The paper takes 256 "
     "random samples and does not say how their norms are joined; we take the mean over at most 2048, so that the "
     "number of samples does not matter.",
 )
@@ -39,19 +39,19 @@ def weight_size(inputs: Tensor, head: Tensor) -> float:
     return float(inputs.double().norm(dim=1).mean() * head.double().norm())
 
 
-def read(subject: Subject) -> Reading:
+def measure(inputs: MetricInputs) -> Reading:
     """Return the size for each head, and the largest.
 
     Raises:
         PlanError: No head could be seen.
     """
-    features = subject.features
+    features = inputs.features
     assert features is not None
     parts = {}
     for path, head in features.heads.items():
-        weight = next(iter(subject.graph.weights_of(head.tensor)), None)
+        weight = next(iter(inputs.graph.weights_of(head.tensor)), None)
         if weight is not None and not weight.computed:
-            parts[path] = weight_size(head.inputs, effective(subject.tensors, weight).cpu())
+            parts[path] = weight_size(head.inputs, effective(inputs.tensors, weight).cpu())
     if not parts:
         raise PlanError(
             expected="a head whose input and weight can be seen",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rekindle.metrics.reading import Metric, Reading, Subject
+from rekindle.metrics.reading import MetricCard, MetricInputs, Reading
 
-METRIC = Metric(
+METRIC = MetricCard(
     key="zero_activation",
     title="Zero activations",
     source="Dohare et al. 2024, 'Loss of plasticity in deep continual learning', dead units; Lyle et al. 2024",
@@ -35,9 +35,9 @@ def zero_activation(activations: Tensor) -> Tensor:
     return (activations == 0).double().mean(dim=0)
 
 
-def read(subject: Subject) -> Reading:
+def measure(inputs: MetricInputs) -> Reading:
     """Return the share for each group, and the mean over all units; dead units are in the details."""
-    features = subject.features
+    features = inputs.features
     assert features is not None
     features.check_seen(METRIC.key)
     shares = {name: group.zeros for name, group in features.groups.items()}

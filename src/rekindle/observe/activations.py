@@ -12,11 +12,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from rekindle.core.errors import PlanError
-from rekindle.graph.unit_graph import Group
+from rekindle.errors import PlanError
+from rekindle.graph.groups import Group
 from rekindle.kernels import per_feature
 from rekindle.observe.distributed import processes, summed
-from rekindle.observe.places import Layout, Reader, find_places
+from rekindle.observe.read_points import Layout, Reader, find_read_points
 
 Quantity = Literal["magnitude", "mean", "fired"]
 MEASURES = {"magnitude": per_feature.magnitude, "mean": per_feature.total, "fired": per_feature.largest}
@@ -28,13 +28,13 @@ class Watch:
     Means are seen only at readers that have a bias, which is where they are of use; the others everywhere.
 
     Attributes:
-        places: Where units are seen, group by group; a residual stream at each of its readers.
+        points: Where units are seen, group by group; a residual stream at each of its readers.
         unseen: Groups that cannot be seen, with the reason.
         active: Whether the coming passes are counted; a hook that is not active returns at once.
     """
 
     def __init__(self, model: nn.Module, groups: Sequence[Group], quantities: Iterable[str], example: Any) -> None:
-        """Find the places by running the model once on the example; hooks stay until `close`.
+        """Find the points by running the model once on the example; hooks stay until `close`.
 
         Args:
             model: The live model.
@@ -43,10 +43,10 @@ class Watch:
             example: Input of the model.
         """
         self.quantities: tuple[str, ...] = tuple(dict.fromkeys(quantities))
-        self.places, self.unseen = find_places(model, groups, example)
+        self.points, self.unseen = find_read_points(model, groups, example)
         self.active = True
         self._layouts = {
-            quantity: Layout([place for place in self.places if quantity != "mean" or place.reader.biased])
+            quantity: Layout([point for point in self.points if quantity != "mean" or point.reader.biased])
             for quantity in MEASURES
         }
         self._start = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
@@ -59,7 +59,7 @@ class Watch:
         self.open()
 
     def open(self) -> None:
-        """Put the hooks in place, again after `close`."""
+        """Put the hooks in point, again after `close`."""
         self.close()
         self._handles = [
             self._modules[path].register_forward_pre_hook(self._hook(reader, wanted))
@@ -70,8 +70,8 @@ class Watch:
         """Return each reader once, with the quantities that are wanted of its input."""
         found: dict[str, tuple[Reader, list[str]]] = {}
         for quantity in self.quantities:
-            for place in self._layouts[quantity].places:
-                _, wanted = found.setdefault(place.reader.module, (place.reader, []))
+            for point in self._layouts[quantity].points:
+                _, wanted = found.setdefault(point.reader.module, (point.reader, []))
                 if quantity not in wanted:
                     wanted.append(quantity)
         return found
@@ -107,7 +107,7 @@ class Watch:
 
     @torch.no_grad()
     def features(self, quantity: Quantity) -> Tensor:
-        """Return a quantity for all features of all places, flat, since the last `clear`, over all processes.
+        """Return a quantity for all features of all points, flat, since the last `clear`, over all processes.
 
         A mean over all samples and positions, or for "fired" the largest |activation|. What was not passed has zero.
 
@@ -124,17 +124,17 @@ class Watch:
     def seen(self, quantity: Quantity) -> dict[str, Tensor]:
         """Return a quantity per unit by group, since the last `clear`, over all processes: a mean, or the largest |a|.
 
-        Groups that nothing passed through are left out. A unit with several places has the mean over them.
+        Groups that nothing passed through are left out. A unit with several points has the mean over them.
 
         Raises:
             PlanError: Nothing passed the hooks.
         """
         sums, counts = self._totals(quantity)
         found: dict[str, list[Tensor]] = {}
-        for place, total, count in zip(self._layouts[quantity].places, sums, counts, strict=True):
+        for point, total, count in zip(self._layouts[quantity].points, sums, counts, strict=True):
             if count:
-                value = total.reshape(place.index.shape)
-                found.setdefault(place.group, []).append(
+                value = total.reshape(point.index.shape)
+                found.setdefault(point.group, []).append(
                     value.amax(1) if quantity == "fired" else value.mean(1) / count
                 )
         return {
@@ -146,37 +146,37 @@ class Watch:
         """Return 1/count for every feature; batches are mostly of one size, so that the last ones are kept."""
         known = self._last_shares.get(quantity)
         if known is None or known[0] != counts or known[1].device != like.device:
-            sizes = torch.tensor([place.index.numel() for place in self._layouts[quantity].places])
+            sizes = torch.tensor([point.index.numel() for point in self._layouts[quantity].points])
             shares = torch.tensor(counts, dtype=like.dtype).clamp_min(1).reciprocal().repeat_interleave(sizes)
             known = self._last_shares[quantity] = (counts, shares.to(like.device))
         return known[1]
 
     def _totals(self, quantity: Quantity) -> tuple[list[Tensor], list[float]]:
-        """Return for each place the sums of its features [units * repeat], and how many samples went into them."""
-        places = self._layouts[quantity].places
-        if self.places and not self._counts:
+        """Return for each point the sums of its features [units * repeat], and how many samples went into them."""
+        points = self._layouts[quantity].points
+        if self.points and not self._counts:
             raise PlanError(
                 expected="a forward pass with gradients since the last step, through the model that the Keeper watches",
                 got="none",
                 fix="call keeper.step() once after each optimizer.step(), train the model that the Keeper was given, "
                 "and create the Keeper before the first call of a compiled model",
             )
-        sums = [self._of_place(number, quantity) for number in range(len(places))]
-        counts = [float(self._counts.get(place.reader.module, 0)) for place in places]
-        if processes() == 1 or not places:
+        sums = [self._of_point(number, quantity) for number in range(len(points))]
+        counts = [float(self._counts.get(point.reader.module, 0)) for point in points]
+        if processes() == 1 or not points:
             return sums, counts
         every = torch.cat([*sums, torch.tensor(counts).to(sums[0])])
         parts = summed(every, largest=quantity == "fired").split([*(len(each) for each in sums), len(counts)])
         return list(parts[:-1]), parts[-1].tolist()
 
-    def _of_place(self, number: int, quantity: Quantity) -> Tensor:
-        place = self._layouts[quantity].places[number]
-        total = self._sums.get((place.reader.module, quantity))
+    def _of_point(self, number: int, quantity: Quantity) -> Tensor:
+        point = self._layouts[quantity].points[number]
+        total = self._sums.get((point.reader.module, quantity))
         if total is None:
-            return self._start.new_zeros(place.index.numel(), dtype=torch.float32)
-        key = (id(place), total.device)
+            return self._start.new_zeros(point.index.numel(), dtype=torch.float32)
+        key = (id(point), total.device)
         if key not in self._gathers:
-            self._gathers[key] = None if place.in_order else place.index.reshape(-1).to(total.device)
+            self._gathers[key] = None if point.in_order else point.index.reshape(-1).to(total.device)
         gather = self._gathers[key]
         return total if gather is None else total[gather]
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from rekindle.core.errors import PlanError
-from rekindle.core.seeds import global_seed
+from rekindle.errors import PlanError
 from rekindle.graph import UnitGraph
 from rekindle.observe.gradients import HOW, Data, Gradients, Loss, Model, average_gradients
 from rekindle.observe.visit import batches_of, device_of
+from rekindle.seeds import global_seed
 
 Reference = nn.Module | Mapping[str, Tensor] | Callable[[], nn.Module]
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from rekindle.core.errors import EditError, PlanError
+from rekindle.errors import EditError, PlanError
 from rekindle.graph import UnitGraph
 from rekindle.graph.export import as_call
 from rekindle.observe.visit import batches_of, device_of, visit

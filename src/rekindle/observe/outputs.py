@@ -12,17 +12,16 @@ from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils import _pytree as pytree
 
-from rekindle.core.errors import PlanError
-from rekindle.core.grafting import submodule
-from rekindle.core.parts import main_output
+from rekindle.errors import PlanError
 from rekindle.graph.export import as_call, at_rest
+from rekindle.graph.modules import main_output, submodule
 
 
 def output_of(model: nn.Module, path: str, batch: Any, replaced: Mapping[str, Tensor]) -> list[Tensor]:
     """Return what a submodule hands on for a batch, one tensor for each time that it is called.
 
     Dropout is off. BatchNorm uses the batch's own statistics, as in the training that follows: the running ones belong
-    to the weights as they were, not to those in `replaced`. A fixed normalisation after the submodule is not in it.
+    to the weights as they were, not to those in `replaced`. A fixed normalization after the submodule is not in it.
 
     Args:
         model: The model; it is left as it was.

@@ -1,4 +1,4 @@
-"""Running statistics of normalisation layers: when they are stale, and what they should be."""
+"""MethodState statistics of normalization layers: when they are stale, and what they should be."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from rekindle.core.names import STATISTICS
 from rekindle.graph import Group, UnitGraph
 from rekindle.graph.export import as_call
+from rekindle.graph.names import STATISTICS
 from rekindle.observe.gradients import Data
 from rekindle.observe.visit import batches_of, device_of, visit
 
@@ -101,7 +101,7 @@ def _cumulative(layers: dict[str, Any]) -> Iterator[dict[str, int]]:
 def stale(graph: UnitGraph, edited: Collection[str]) -> bool:
     """Tell whether edits of these tensors leave running statistics behind that no longer fit.
 
-    They do where a changed unit reaches a normalisation with statistics which were not edited themselves. Where the
+    They do where a changed unit reaches a normalization with statistics which were not edited themselves. Where the
     graph does not say (a scanned model, a part that was not understood), the answer is yes.
     """
     running = {n for n in graph.statistics() if n.endswith(("running_mean", "running_var"))} - set(edited)
@@ -116,7 +116,7 @@ def stale(graph: UnitGraph, edited: Collection[str]) -> bool:
 
 
 def _downstream(graph: UnitGraph, changed: set[str]) -> set[str]:
-    """Return the names of the groups whose values change with these tensors, before their own normalisation."""
+    """Return the names of the groups whose values change with these tensors, before their own normalization."""
     writers: dict[str, list[str]] = {}  # tensor -> groups that it writes
     for group in graph.groups:
         for slot in _writes(group):

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from rekindle.core.errors import PlanError
-from rekindle.core.seeds import global_seed
+from rekindle.errors import PlanError
+from rekindle.seeds import global_seed
 
 
 @contextlib.contextmanager

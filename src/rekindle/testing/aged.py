@@ -11,10 +11,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
-from rekindle.core.apply import moments, tensors_of
-from rekindle.core.edit import Edit
+from rekindle.edits.edit import Edit
+from rekindle.edits.write import moments
 from rekindle.graph import UnitGraph, trace
 from rekindle.graph.export import as_call
+from rekindle.graph.modules import tensors_of
 from rekindle.testing.zoo import ZOO, ZooModel
 
 Maker = Callable[[Iterable[Tensor]], Optimizer]
@@ -49,7 +50,7 @@ def _graph(name: str) -> UnitGraph:
 
 
 def learn(model: nn.Module, example: Any, optimizer: Optimizer) -> None:
-    """Take one step towards smaller outputs."""
+    """Take one step toward smaller outputs."""
     args, kwargs = as_call(example)
     leaves = [x for x in pytree.tree_leaves(model(*args, **kwargs)) if isinstance(x, Tensor) and x.is_floating_point()]
     optimizer.zero_grad()

@@ -16,11 +16,13 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from rekindle.core.apply import compute, tensors_of
-from rekindle.core.edit import Edits
-from rekindle.core.errors import EditError, PlanWarning
-from rekindle.core.registry import methods
+from rekindle.edits.edit import Edits
+from rekindle.edits.write import compute
+from rekindle.errors import EditError, NoEffectWarning
 from rekindle.graph.export import as_call
+from rekindle.graph.modules import tensors_of
+from rekindle.methods.apply import apply_, plan
+from rekindle.methods.registry import methods
 from rekindle.testing.aged import (
     OneAtATime,
     aged,
@@ -37,7 +39,6 @@ from rekindle.testing.aged import (
     sgd,
 )
 from rekindle.testing.zoo import ZooModel, zoo
-from rekindle.treat import apply_, plan
 
 Check = Callable[[Any, ZooModel], None]
 
@@ -82,7 +83,7 @@ def check_touches_only_what_is_planned(method: Any, member: ZooModel) -> None:
     planned_in = regions(planned.edits, tensors_of(model))
     live = tensors_of(model)  # a change of structure may give them other names
     record = apply_(method, model, graph=graph, **_supply(method, member))
-    assert record.grafts or set(live) == set(bits(model)), "tensors came or went without a graft"
+    assert record.surgery or set(live) == set(bits(model)), "tensors came or went without a operation"
     for name, after in live.items():
         outside = ~planned_in[name] if name in planned_in else torch.ones_like(after, dtype=torch.bool)
         assert torch.equal(after[outside], before[name][outside]), f"{name} changed outside the plan"
@@ -96,7 +97,7 @@ def check_identity_changes_nothing(method: Any, member: ZooModel) -> None:
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
         record = apply_(type(method)(**method.identity), model, optimizer, graph=graph, **_supply(method, member))
-    assert any(issubclass(w.category, PlanWarning) for w in heard), "a plan without effect did not warn"
+    assert any(issubclass(w.category, NoEffectWarning) for w in heard), "a plan without effect did not warn"
     assert record.changed == 0
     same(before, bits(model), "identity settings changed")
     same(moments, memory(model, optimizer), "identity settings cleared")
@@ -162,15 +163,15 @@ def check_parameters_keep_their_identity(method: Any, member: ZooModel) -> None:
     grads = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
     mode, hooked = {n: m.training for n, m in modules.items()}, {n: hooks(m)[0] for n, m in modules.items()}
     record = apply_(method, model, example=member.example(), **_supply(method, member))
-    frozen = {name for graft in record.grafts for name in graft.freezes}
-    grafted = {graft.module for graft in record.grafts}
-    resting = [n for n in modules for path in grafted if frozen and f"{n}.".startswith(f"{path}.")]
+    frozen = {name for operation in record.surgery for name in operation.freezes}
+    operated = {operation.module for operation in record.surgery}
+    resting = [n for n in modules for path in operated if frozen and f"{n}.".startswith(f"{path}.")]
     for name in frozen:
         before[name][-1] = False
     after = {n: [id(t), t.dtype, t.device, t.stride(), t.requires_grad] for n, t in _objects(model, live).items()}
     assert before == after, "a parameter was replaced or changed its kind"
     assert all(mode[n] == m.training for n, m in modules.items() if n not in resting), "training mode changed"
-    assert all(hooked[n] == hooks(m)[0] for n, m in modules.items() if n not in grafted), "a hook was left behind"
+    assert all(hooked[n] == hooks(m)[0] for n, m in modules.items() if n not in operated), "a hook was left behind"
     kept = {n: live[n].grad for n in grads if n not in frozen}
     same({n: grads[n] for n in kept}, {n: g for n, g in kept.items() if g is not None}, "gradient changed:")
 
@@ -280,7 +281,7 @@ def _objects(model: Any, named: Mapping[str, torch.Tensor]) -> dict[str, torch.T
 def _supply(method: Any, member: ZooModel) -> dict[str, Any]:
     """Return what a method's card says that it needs, and initial weights where they cannot be drawn."""
     graph = graph_of(member)
-    drawn = all(graph.has_law(name) for name in graph.parameters)
+    drawn = all(graph.has_initializer(name) for name in graph.parameters)
     supply: dict[str, Any] = {} if drawn and "reference" not in method.card.needs else {"reference": member.build}
     if "data" in method.card.needs:
         example = member.example()

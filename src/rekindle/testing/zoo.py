@@ -1,7 +1,7 @@
 """Small networks, one for each kind of structure a trace has to understand.
 
 Widths differ from layer to layer, so that a wrong pairing cannot pass unnoticed, and every parameter is drawn at random
-(also scales, shifts and running statistics of norms), so that no unit looks like its neighbour.
+(also scales, shifts and running statistics of norms), so that no unit looks like its neighbor.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from rekindle.models import GPT, MLP, VGG, BasicBlock, Bottleneck, MobileNetV1, ResNet, ViT
+from rekindle.lab.models import GPT, MLP, VGG, BasicBlock, Bottleneck, MobileNetV1, ResNet, ViT
 from rekindle.testing import zoo_attention as attention
 from rekindle.testing import zoo_convolutional as convolutional
 from rekindle.testing import zoo_dense as dense
@@ -28,7 +28,7 @@ class ZooModel:
         build: Makes the network, the same every time; the global generator is left as it was.
         example: Makes a batch for it: a tensor or keyword arguments.
         homogeneous: Without biases, scaling the input by c > 0 scales the output by c: only linear maps, ReLU and
-            pooling, no normalisation.
+            pooling, no normalization.
         requires: Package that has to be installed.
     """
 

@@ -42,7 +42,7 @@ class GroupedConv(nn.Module):
 
 
 class DenseNet(nn.Module):
-    """Each layer reads the normalised concatenation of everything before it."""
+    """Each layer reads the normalized concatenation of everything before it."""
 
     def __init__(self) -> None:
         super().__init__()

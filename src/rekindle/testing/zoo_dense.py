@@ -1,4 +1,4 @@
-"""Dense zoo networks: bare parameters, normalisation, shared and tied weights, and two we cannot read."""
+"""Dense zoo networks: bare parameters, normalization, shared and tied weights, and two we cannot read."""
 
 import torch
 import torch.nn.functional as F

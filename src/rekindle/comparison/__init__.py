@@ -1,0 +1,6 @@
+"""Behind `rk.compare`: fork a model into treatments, train them alike, and say what to do."""
+
+from rekindle.comparison.comparing import compare
+from rekindle.comparison.result import Comparison
+
+__all__ = ["Comparison", "compare"]

@@ -1,1 +1,0 @@
-"""Edits, how they are applied and recorded, method cards and registry."""

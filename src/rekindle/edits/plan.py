@@ -1,0 +1,65 @@
+"""A plan: edits for given tensors, which can be looked at in full without writing anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from torch import Tensor
+
+from rekindle._renamed import refuse_old_name
+from rekindle.edits.edit import Edit, Edits, Skip
+from rekindle.edits.record import Row, table_of
+from rekindle.edits.surgery import Surgery
+from rekindle.edits.write import Views, compute
+
+
+@dataclass(eq=False)
+class Plan:
+    """What a method would do to a model; printing it computes the numbers, and writes nothing.
+
+    Attributes:
+        method: The settings, or several of them.
+        content: Edits, skips, notices and surgery.
+    """
+
+    method: Any
+    content: Edits
+    tensors: Mapping[str, Tensor] = field(repr=False)
+    views: Views = field(default_factory=dict, repr=False)
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        """What would be changed."""
+        return self.content.edits
+
+    @property
+    def skips(self) -> tuple[Skip, ...]:
+        """What would be left alone, with the reason."""
+        return self.content.skips
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What the user should know."""
+        return self.content.notices
+
+    @property
+    def surgery(self) -> tuple[Surgery, ...]:
+        """What would be changed in the model's structure."""
+        return self.content.surgery
+
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        """The edits in numbers, as they would come out now."""
+        return tuple(row for change in compute(self.edits, self.tensors, views=self.views) for row in change.rows)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "grafts":
+            raise refuse_old_name("Plan", name, "surgery")
+        raise AttributeError(f"'Plan' object has no attribute {name!r}")
+
+    def __str__(self) -> str:
+        """Return the table of what would happen."""
+        return table_of(f"plan, nothing written: {self.method}", self.rows, self.skips, self.notices, self.surgery)

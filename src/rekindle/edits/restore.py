@@ -1,0 +1,79 @@
+"""Load a state dict that tells of a changed structure into a model that was built afresh."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from rekindle.edits.inserted import MEAN, PARTS, Injected, is_standardized
+from rekindle.edits.operate import carry_out, prepare
+from rekindle.edits.surgery import Standardize, Surgery, Twins
+from rekindle.graph.modules import submodule
+
+
+def restore_(model: nn.Module, state: Mapping[str, Tensor], optimizer: Optimizer | None = None) -> None:
+    """Give a model the structure that a state dict tells of, then load it.
+
+    What `plasticity_injection_` and `layerwise_` put into a model is read from the names in the state dict; one without
+    such names is loaded as usual. Parameters below an injected module are frozen again.
+
+    Args:
+        model: A model as its class builds it, or with some of the structure already.
+        state: What `model.state_dict()` gave.
+        optimizer: Built on the model before; frozen parameters leave it and new ones take their place, so that a
+            saved state of the optimizer fits afterwards.
+
+    Raises:
+        RekindleError: The state dict tells of a module that the model does not have. The model is as it was.
+        RuntimeError: From `load_state_dict`, when names or shapes do not fit.
+
+    Example:
+        >>> import torch
+        >>> from rekindle.methods.one_shot.plasticity_injection import plasticity_injection_
+        >>> net, again = nn.Sequential(nn.Linear(3, 2)), nn.Sequential(nn.Linear(3, 2))
+        >>> record = plasticity_injection_(net, head="0")
+        >>> restore_(again, net.state_dict())
+        >>> torch.equal(net(torch.ones(1, 3)), again(torch.ones(1, 3)))
+        True
+    """
+    done = []
+    try:
+        for operation in _missing(model, state):
+            done.append(carry_out(prepare([operation], model), model, optimizer))
+        model.load_state_dict(state)
+    except BaseException:
+        for log in reversed(done):
+            log.take_back()
+        raise
+
+
+def _missing(model: nn.Module, state: Mapping[str, Tensor]) -> Iterator[Surgery]:
+    """Yield what has to be put into the model; looked for after each step, because paths change."""
+    for path in _injected(state):
+        while _depth_of(submodule(model, path)) < _depth_in(state, path):
+            again = f"{path}.new" if isinstance(model.get_submodule(path), Injected) else path
+            names = tuple(name for name, _ in model.named_parameters() if name.startswith(f"{path}."))
+            yield Surgery(path, Twins(again), names, "restore_")
+    for name in state:
+        path, _, leaf = f".{name}".rpartition(".")
+        if leaf == MEAN and not is_standardized(submodule(model, path[1:])):
+            yield Surgery(path[1:], Standardize(0.0, 1.0), (), "restore_")
+
+
+def _injected(state: Mapping[str, Tensor]) -> list[str]:
+    """Return the paths below which a state dict has a frozen part, a new one and its twin; outermost only."""
+    paths = sorted({name.partition(".new.")[0] for name in state if ".new." in name})
+    return [path for path in paths if _depth_in(state, path)]
+
+
+def _depth_in(state: Mapping[str, Tensor], path: str) -> int:
+    depth = 0
+    while all(any(n.startswith(f"{path}{'.frozen' * depth}.{part}.") for n in state) for part in PARTS):
+        depth += 1
+    return depth
+
+
+def _depth_of(module: nn.Module) -> int:
+    return 1 + _depth_of(module.frozen) if isinstance(module, Injected) else 0

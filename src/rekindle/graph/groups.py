@@ -1,0 +1,73 @@
+"""Groups of units, and the slots of tensors that belong to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rekindle.graph.regions import UnitIndex
+
+SlotKind = Literal["weight", "bias", "scale", "shift", "mean", "var"]
+GroupKind = Literal["hidden", "stream", "gated", "score", "output"]
+
+
+@dataclass(frozen=True, eq=False)
+class Slot:
+    """The elements of one tensor that belong to the units of a group.
+
+    Args:
+        tensor: Canonical name.
+        kind: What they do for the unit.
+        where: Their place; `where.index` maps unit to positions.
+        module: Path of the module that uses them; the input of a reader is where the unit's activation can be seen.
+        neutral: The value at which a normalization does nothing, if known.
+    """
+
+    tensor: str
+    kind: SlotKind
+    where: UnitIndex
+    module: str
+    neutral: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Units that are written, normalized and read by the same tensors.
+
+    Args:
+        name: The first module that writes it.
+        size: Number of units.
+        kind: "hidden", "stream" (several writers joined by addition), "gated" (joined by a product), "score" (queries
+            are incoming, keys outgoing) or "output" (leaves the model, nothing reads it).
+        incoming: Weights and biases that write the units.
+        norms: Scales, shifts and running statistics on the way.
+        outgoing: Weights that read the units.
+        through: Names of groups that the units also pass into without a weight (a normalization over both, a gate).
+        leaves: Whether the units reach the model's output directly.
+        non_homogeneous: Where the units pass something that is not positively homogeneous of degree one ("module:
+            operation"): a gelu, a softmax, a product of two activations, an added constant. Empty: nothing of the kind.
+    """
+
+    name: str
+    size: int
+    kind: GroupKind
+    incoming: tuple[Slot, ...]
+    norms: tuple[Slot, ...]
+    outgoing: tuple[Slot, ...]
+    through: tuple[str, ...] = ()
+    leaves: bool = False
+    non_homogeneous: tuple[str, ...] = ()
+
+
+def owner_of(tensor: str) -> str:
+    """Return the module that a tensor belongs to, or the tensor's own name where it is not the usual kind.
+
+    Example:
+        >>> owner_of("fc1.weight"), owner_of("fc.parametrizations.weight.original0"), owner_of("block.gamma")
+        ('fc1', 'fc', 'block.gamma')
+    """
+    layer, parametrized, _ = tensor.partition(".parametrizations.")
+    owner, _, leaf = tensor.rpartition(".")
+    if parametrized:
+        return layer
+    return owner if owner and leaf in ("weight", "bias", "running_mean", "running_var") else tensor

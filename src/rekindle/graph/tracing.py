@@ -1,0 +1,206 @@
+"""Trace a model into its unit graph."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from rekindle.errors import GraphError
+from rekindle.graph.assemble import assemble
+from rekindle.graph.export import aliases_of, canonical_names, export
+from rekindle.graph.initializers import gains_of, initializers_of
+from rekindle.graph.operations import HANDLERS, Call
+from rekindle.graph.operations.elementwise import SAME_TENSOR
+from rekindle.graph.trace_log import Location, TraceLog
+from rekindle.graph.unit_graph import UnitGraph
+from rekindle.graph.value import Value
+
+INLINED = {"wrap_with_set_grad_enabled": 1, "wrap_with_autocast": 4}  # operation: position of its subgraph
+NO_RESULT = ("_assert", "sym_", "assert", "_check", "record_function")
+
+
+def trace(model: nn.Module, example: Any, *, strict: bool = True) -> UnitGraph:
+    """Find weights and unit groups of a model by following what it computes for an example.
+
+    Args:
+        model: Any module that `torch.export` can follow; it is not changed.
+        example: A tensor, a tuple of positional arguments, or a dict of keyword arguments for `model`.
+        strict: Raise where something is not understood; otherwise leave those parts out and list them.
+
+    Raises:
+        GraphError: The model cannot be exported, or (with `strict`) has parts that are not understood.
+
+    Example:
+        >>> net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+        >>> [(group.name, group.size, group.kind) for group in trace(net, torch.zeros(1, 4)).groups]
+        [('0', 3, 'hidden'), ('2', 2, 'output')]
+    """
+    program = export(model, example)
+    trace_log = TraceLog()
+    names = canonical_names(model)
+    env = _inputs(program, trace_log, names)
+    results = _run(program.graph_module, trace_log, env)
+    for value in _flat(results):
+        trace_log.output(value)
+    if trace_log.not_understood and strict:
+        parts = list(trace_log.not_understood)
+        raise GraphError(
+            expected="operations whose meaning for units is known",
+            got="; ".join(parts[:8]) + (f"; and {len(parts) - 8} more" if len(parts) > 8 else ""),
+            fix="trace with strict=False to leave these parts out (the graph says which), or trace a part of the model",
+        )
+    return assemble(
+        trace_log,
+        {name: tuple(p.shape) for name, p in model.named_parameters()},
+        aliases_of(names),
+        initializers_of(model),
+        gains_of(model),
+    )
+
+
+def _inputs(program: torch.export.ExportedProgram, trace_log: TraceLog, names: Mapping[str, str]) -> dict[str, Any]:
+    """Return a value for each input of the graph: parameters with their axes, buffers, and the model's own input."""
+    kind = torch.export.graph_signature.InputKind
+    env: dict[str, Any] = {}
+    shapes = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
+    for spec in program.graph_signature.input_specs:
+        fake = shapes.get(spec.arg.name)
+        if not isinstance(fake, torch.Tensor):
+            env[spec.arg.name] = getattr(spec.arg, "value", None)
+            continue
+        shape = tuple(int(size) for size in fake.shape)
+        if spec.kind == kind.PARAMETER:
+            env[spec.arg.name] = parameter(trace_log, names.get(str(spec.target), str(spec.target)), shape)
+        elif spec.kind == kind.USER_INPUT:
+            env[spec.arg.name] = Value(shape, data=True)
+        else:
+            target = str(spec.target)
+            stored = program.state_dict.get(target, program.constants.get(target))
+            known = stored.detach().cpu() if isinstance(stored, torch.Tensor) else None
+            buffer = spec.kind == kind.BUFFER
+            name = names.get(target, target) if buffer else None
+            env[spec.arg.name] = Value(shape, param=name, buffer=buffer, const=known)
+    return env
+
+
+def parameter(trace_log: TraceLog, name: str, shape: tuple[int, ...]) -> Value:
+    """Return the value of a whole parameter: a candidate field along each dimension."""
+    dims = tuple(range(len(shape)))
+    fields = []
+    for d in dims:
+        labels = trace_log.axis(name, shape, (d,))
+        fields.append(labels.reshape([-1 if n == d else 1 for n in dims]).expand(shape))
+    return Value(shape, tuple(fields), param=name, base=dims, along=dims, sources=frozenset({name}))
+
+
+def _run(module: fx.GraphModule, trace_log: TraceLog, env: dict[str, Any]) -> Any:
+    """Walk through a graph; `env` holds the values by node name and is filled on the way."""
+    for node in module.graph.nodes:
+        if node.op == "output":
+            return _resolve(node.args[0], env)
+        if node.op == "get_attr":
+            env[node.name] = _attribute(module, str(node.target))
+        elif node.op == "call_function":
+            env[node.name] = _call(node, trace_log, env)
+    return None
+
+
+def _attribute(module: fx.GraphModule, target: str) -> Any:
+    found = operator.attrgetter(target)(module)
+    return Value(tuple(found.shape), const=found) if isinstance(found, torch.Tensor) else found
+
+
+def _call(node: fx.Node, trace_log: TraceLog, env: dict[str, Any]) -> Any:
+    args, kwargs = _resolve(tuple(node.args), env), _resolve(dict(node.kwargs), env)
+    if node.target is operator.getitem:
+        return args[0][args[1]] if isinstance(args[0], (list, tuple)) else args[0]
+    name = _op_name(node)
+    if name in INLINED:
+        at = INLINED[name]
+        inner = args[at]
+        bound = [n.name for n in inner.graph.nodes if n.op == "placeholder"]
+        return _run(inner, trace_log, dict(zip(bound, args[at + 1 :], strict=False)))
+    in_place = name.endswith("_") and not name.endswith("__")
+    location = Location(_module(node), f"aten.{name}")
+    target: Any = node.target
+    call = Call(trace_log, name.rstrip("_") if in_place else name, target, args, kwargs, _shapes(node), location)
+    if in_place and len(call.values) > 1 and _is_aliased(node):
+        result = call.trace_log.gap(call.values, location)
+    else:
+        result = _interpret(call)
+    if in_place and isinstance(node.args[0], fx.Node):
+        env[node.args[0].name] = result
+    return result
+
+
+def _is_aliased(node: fx.Node) -> bool:
+    """Tell whether what an operation writes into is also seen under another name: a view of it, or what it views."""
+    written = node.args[0]
+    around = [written, *written.users] if isinstance(written, fx.Node) else []
+    return any(getattr(other.target, "is_view", False) for other in around)
+
+
+def _op_name(node: fx.Node) -> str:
+    packet = getattr(node.target, "overloadpacket", None)
+    if packet is not None:
+        return str(packet.__name__)
+    return str(getattr(node.target, "__name__", node.target))
+
+
+def _interpret(call: Call) -> Any:
+    if call.shapes is None or call.op.startswith(NO_RESULT):
+        return None
+    if not any(value.relevant for value in call.values):  # masks, positions, raw inputs: no units are involved
+        data = any(value.data for value in call.values)
+        if call.op in SAME_TENSOR and call.values and call.values[0].const is not None:
+            return replace(call.values[0], param=None, buffer=False)
+        return _every(call.shapes, lambda shape: Value(shape, data=data))
+    handler = HANDLERS.get(call.op)
+    result = handler(call) if handler is not None else call.trace_log.gap(call.values, call.location)
+    if isinstance(result, Value) and result.opaque and not isinstance(call.shapes, list):
+        result = _reshaped(result, call.shapes)
+    elif isinstance(result, Value) and isinstance(call.shapes, list):
+        result = _every(call.shapes, lambda shape: _reshaped(result, shape))
+    return result
+
+
+def _reshaped(value: Value, shape: tuple[int, ...]) -> Value:
+    return value if value.shape == shape else Value(shape, data=value.data, leaks=value.leaks, opaque=value.opaque)
+
+
+def _every(shapes: Any, make: Any) -> Any:
+    return [_every(shape, make) for shape in shapes] if isinstance(shapes, list) else make(shapes)
+
+
+def _shapes(node: fx.Node) -> Any:
+    return _shape_of(node.meta.get("val"))
+
+
+def _shape_of(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return tuple(int(size) for size in value.shape)
+    if isinstance(value, (list, tuple)):
+        return [_shape_of(item) for item in value]
+    return None
+
+
+def _module(node: fx.Node) -> str:
+    stack = node.meta.get("nn_module_stack")
+    return str(list(stack.values())[-1][0]) if stack else ""
+
+
+def _resolve(item: Any, env: dict[str, Any]) -> Any:
+    return fx.node.map_aggregate(item, lambda n: env.get(n.name) if isinstance(n, fx.Node) else n)
+
+
+def _flat(results: Any) -> list[Value]:
+    if isinstance(results, Value):
+        return [results]
+    if isinstance(results, Mapping):
+        results = list(results.values())
+    return [value for item in results for value in _flat(item)] if isinstance(results, (list, tuple)) else []

@@ -1,0 +1,85 @@
+"""What a Keeper refuses before it begins, each with what to do instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import nn
+
+from rekindle.errors import KeeperError
+from rekindle.methods.state import MethodState, PerStepMethod
+
+
+def refuse_method(method: Any) -> None:
+    """Refuse what is no per-step method, recycler or one-shot method."""
+    if getattr(getattr(method, "card", None), "kind", None) == "optimizer":
+        key = method.key
+        raise KeeperError(
+            expected="methods that work beside an optimizer",
+            got=f"{key}, which is one",
+            fix=f"build it with optimizer = rk.{key}(model, example=x), and pass that as the optimizer",
+        )
+    if isinstance(method, type) or not (hasattr(method, "init") or hasattr(method, "plan")):
+        raise KeeperError(
+            expected="methods as spec strings or settings",
+            got=repr(method),
+            fix='write for example ["redo:period=500", "fire"]; `rekindle list` shows all',
+        )
+
+
+def refuse_optimizers(optimizers: Sequence[Any], model: nn.Module) -> None:
+    """Refuse optimizers of which none trains the model; that they train only a part of it is common."""
+    odd = [type(each).__name__ for each in optimizers if not hasattr(each, "param_groups")]
+    held = {id(p) for each in optimizers if not odd for group in each.param_groups for p in group["params"]}
+    if odd or (optimizers and not any(id(p) in held for p in model.parameters())):
+        raise KeeperError(
+            expected="optimizers that train parameters of this model",
+            got=f"a {odd[0]}" if odd else "one that holds none of them",
+            fix="make the optimizer from model.parameters() as they are now; leave it out if it works on copies",
+        )
+
+
+def changes_structure(method: Any) -> bool:
+    """Tell whether a method puts modules into a model or takes parameters out of training, with its settings."""
+    by_kind = getattr(getattr(method, "card", None), "structural", False)
+    return bool(getattr(method, "changes_structure", by_kind))
+
+
+def refuse_structural(methods: Sequence[Any]) -> None:
+    """Refuse methods that replace parameters which DistributedDataParallel holds."""
+    for one in methods:
+        if changes_structure(one):
+            raise KeeperError(
+                expected="methods that keep the parameters, for a model inside DistributedDataParallel",
+                got=f"{one.key}, which changes the structure",
+                fix=f'call rk.apply_("{one.key}", model.module, optimizer, ...) and wrap the model anew afterwards',
+            )
+
+
+def refuse_state(state: Mapping[str, Any], methods: list[str], seed: int) -> None:
+    """Refuse a state that was saved by something else, or with other methods, settings or seed."""
+    needed = {"steps", "boundaries", "seed", "recycled", "methods", "running"}
+    missing = sorted(needed - set(state))
+    if missing or state["methods"] != methods or state["seed"] != seed:
+        raise KeeperError(
+            expected=f"a state saved by a Keeper with the methods {methods} and seed {seed}",
+            got=f"one without {', '.join(missing)}" if missing else f"{state['methods']} and seed {state['seed']}",
+            fix="make the Keeper with the same methods, settings and seed as before",
+        )
+
+
+def state_of(key: str, methods: Sequence[PerStepMethod], states: Sequence[MethodState]) -> MethodState:
+    """Return the state of the method with a key.
+
+    Raises:
+        KeeperError: There is none.
+    """
+    found = {method.key: one for method, one in zip(methods, states, strict=True)}
+    if key not in found:
+        raise KeeperError(
+            expected=f"a method at work: {', '.join(found) or 'there is none'}",
+            got=repr(key),
+            fix="name it in methods= of the Keeper; one-shot methods act at boundaries only",
+        )
+    return found[key]

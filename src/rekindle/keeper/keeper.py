@@ -1,0 +1,386 @@
+"""The Keeper: per-step methods, recyclers and one-shot methods inside a loop that is the user's own.
+
+    keeper = rk.Keeper(model, optimizer, ["soft_rescale", "redo"], example=x)
+    for inputs, targets in data:
+        loss = criterion(model(inputs), targets) + keeper.penalty()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        keeper.step()
+    keeper.boundary(new_data)
+
+Moments are four: `penalty` in the loss, `step` after the optimizer's, `boundary` when new data arrives, `close`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils import _pytree as pytree
+
+from rekindle._renamed import refuse_old_name
+from rekindle.edits import write
+from rekindle.edits.edit import Edit
+from rekindle.edits.multi_optimizer import as_one
+from rekindle.edits.operate import reset_compiler
+from rekindle.edits.record import ChangeRecord
+from rekindle.errors import KeeperError
+from rekindle.graph import UnitGraph, trace
+from rekindle.graph.fingerprint import Fingerprint
+from rekindle.graph.modules import tensors_of
+from rekindle.graph.scan import scan
+from rekindle.graph.unwrap import is_distributed, unwrapped
+from rekindle.keeper.checks import (
+    changes_structure,
+    refuse_method,
+    refuse_optimizers,
+    refuse_state,
+    refuse_structural,
+    state_of,
+)
+from rekindle.methods.apply import apply_
+from rekindle.methods.recycling import Means, not_cut_off, recyclable, recycle
+from rekindle.methods.registry import methods as methods_of
+from rekindle.methods.state import MethodContext, MethodState, StartingWeights
+from rekindle.observe import Data, Loss, Reference, gather
+from rekindle.observe.activations import Watch
+from rekindle.seeds import seed_of
+
+
+class Keeper:
+    """Runs methods beside the user's own training loop.
+
+    Where torch.distributed is in use, every process makes the same calls: recyclers average over all of them.
+
+    Attributes:
+        steps: Number of calls of `step`.
+        recycled: How many units were recycled so far, by group.
+        skipped: Groups that recyclers cannot treat, with the reason.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | None = None,
+        optimizer: Optimizer | Sequence[Optimizer] | None = None,
+        methods: Any = (),
+        *,
+        example: Any = None,
+        graph: UnitGraph | None = None,
+        reference: Reference | None = None,
+        seed: int = 0,
+    ) -> None:
+        """Prepare methods, and attach to a model if there is one.
+
+        Args:
+            model: The model; it may be compiled or wrapped in DistributedDataParallel.
+            optimizer: One, or several; moments are cleared where units are recycled or weights edited. None leaves
+                every optimizer alone.
+            methods: Spec strings or settings, one or several.
+            example: Input for the model, from which its structure is traced; recyclers and most others need it.
+            graph: The model's graph, if it was traced before.
+            reference: Initial weights; for per-step methods those of the model now, if left out.
+            seed: Seed of every draw.
+
+        Raises:
+            KeeperError: A method, the optimizer or the model cannot be used here, or an example is missing.
+        """
+        every = methods_of(methods)
+        for one in every:
+            refuse_method(one)
+        self._per_step = tuple(one for one in every if hasattr(one, "init"))
+        self._at_boundaries = tuple(one for one in every if not hasattr(one, "init"))
+        self._example, self._graph, self._reference, self._seed = example, graph, reference, seed
+        self.steps = self._boundaries = 0
+        self.recycled: Counter[str] = Counter()
+        self.skipped: dict[str, str] = {}
+        self._model: nn.Module | None = None
+        self._optimizers: tuple[Optimizer, ...] = ()
+        self._states: tuple[MethodState, ...] = ()
+        self._watch: Watch | None = None
+        self._initial: Mapping[str, Tensor] = {}
+        self._distributed = self._closed = False
+        if model is not None:
+            self.attach(model, optimizer)
+
+    def attach(self, model: nn.Module, optimizer: Optimizer | Sequence[Optimizer] | None = None) -> None:
+        """Begin to work on a model.
+
+        Raises:
+            KeeperError: The Keeper works on a model already, was closed, or cannot work on this one.
+        """
+        if self._model is not None or self._closed:
+            raise KeeperError(
+                expected="a Keeper that is not attached yet",
+                got="one that was closed" if self._closed else "one that works on a model",
+                fix="make a new Keeper for another model",
+            )
+        inner, optimizers = unwrapped(model), _each(optimizer)
+        if self._per_step or self._at_boundaries:
+            refuse_optimizers(optimizers, inner)
+        self._distributed = is_distributed(model)
+        if self._distributed:
+            refuse_structural(self._at_boundaries)
+        if self._per_step:
+            given = gather(self._reference, self._seed).reference
+            self._start(inner, optimizers, given if given is not None else StartingWeights(inner))
+        self._model, self._optimizers = inner, optimizers
+
+    def _start(self, model: nn.Module, optimizers: tuple[Optimizer, ...], initial: Mapping[str, Tensor]) -> None:
+        """Let the per-step methods begin on a model; if one cannot, no hook stays."""
+        graph = self._graph or _graph_of(model, self._example)
+        watch = self._watching(model, graph)
+        try:
+            context = MethodContext(model, graph, tensors_of(model), optimizers, initial, self._seed, watch)
+            self._states = tuple(one.init(context) for one in self._per_step)
+        except BaseException:
+            if watch is not None:
+                watch.close()
+            raise
+        self._graph, self._watch, self._initial, self._structure = graph, watch, initial, Fingerprint(model)
+        self._look_ahead()
+
+    def _watching(self, model: nn.Module, graph: UnitGraph) -> Watch | None:
+        wanted = [quantity for one in self._per_step for quantity in getattr(one, "observes", ())]
+        if not wanted and not any(one.card.kind == "recycler" for one in self._per_step):
+            return None
+        if self._example is None:
+            raise KeeperError(
+                expected="example= for recyclers, which must see where units are written and read",
+                got="none",
+                fix="pass example= with an input of your model",
+            )
+        groups, self.skipped = recyclable(graph, model)
+        if not wanted:
+            return None
+        watch = Watch(model, groups, wanted, self._example)
+        self.skipped |= watch.unseen
+        reset_compiler()  # a model that was compiled and has run does not notice new hooks
+        return watch
+
+    def penalty(self) -> Tensor | float:
+        """Return the term that methods add to the loss; 0.0 if none does."""
+        self._check()
+        terms = [term for one in self._states if (term := one.penalty()) is not None]
+        return sum(terms[1:], terms[0]) if terms else 0.0
+
+    def step(self) -> None:
+        """Act after the optimizer's step, once for each (not for each of several accumulated batches)."""
+        self._check()
+        self.steps += 1
+        if not self._states:
+            return
+        for one in self._states:
+            for update in one.after_step(self.steps):
+                write.carry_out(update, self._optimizers)
+        for method, one in zip(self._per_step, self._states, strict=True):
+            edits = one.edits(self.steps)
+            if edits is not None and edits.edits:
+                self._write(edits.edits)
+            chosen = {name: units for name, units in one.choose(self.steps).items() if len(units)}
+            if chosen:
+                self._recycle(method, one, chosen)
+        self._look_ahead()
+
+    def _recycle(self, method: Any, one: MethodState, chosen: Mapping[str, Tensor]) -> None:
+        assert self._graph is not None
+        assert self._model is not None
+        means: Means = getattr(one, "means", dict)()
+        chosen = not_cut_off(self._graph, chosen)
+        reason = f"{method.key} at step {self.steps}"
+        edits = recycle(self._graph, chosen, reason, self._seed, self._model, means)
+        self._write(edits.edits)
+        self.recycled.update({name: len(units) for name, units in chosen.items()})
+
+    def _write(self, edits: Sequence[Edit]) -> None:
+        assert self._graph is not None
+        assert self._model is not None
+        tensors = tensors_of(self._model)
+        write.write_one_by_one(edits, tensors, as_one(self._optimizers), self._graph.aliases)
+
+    def _look_ahead(self) -> None:
+        if self._watch is not None:
+            self._watch.clear()
+            self._watch.active = any(one.watches(self.steps + 1) for one in self._states)
+
+    def boundary(
+        self, data: Data | None = None, *, loss: Loss | None = None, methods: Any = None
+    ) -> list[ChangeRecord]:
+        """Apply the one-shot methods, all or none, as when new data arrives.
+
+        Per-step methods begin anew if the model's structure changes; `rebase` is the user's to call. With
+        DistributedDataParallel all processes take over what the first one's data led to.
+
+        Args:
+            data: Batches, for methods that look at them.
+            loss: Function (model, batch) -> scalar, for methods that look at gradients.
+            methods: One-shot methods for this boundary instead of the Keeper's own, as when rounds are counted.
+
+        Returns:
+            A record for each method.
+        """
+        self._check()
+        assert self._model is not None
+        chosen = self._at_boundaries if methods is None else methods_of(methods)
+        if self._distributed:
+            refuse_structural(chosen)
+        records: list[ChangeRecord] = []
+        graph = self._graph
+        with self.paused(unhooked=any(changes_structure(one) for one in chosen)):
+            try:
+                for one in chosen:
+                    records.append(self._treat(one, data, loss))
+                    if records[-1].surgery:
+                        self._graph = None  # of the model as it was
+            except BaseException:
+                for record in reversed(records):
+                    record.undo()
+                self._graph = graph
+                raise
+            if self._distributed and data is not None:
+                write.spread(list(tensors_of(self._model).values()), self._optimizers)
+        self._boundaries += 1
+        if any(record.surgery for record in records) and self._per_step:
+            self._start_again()
+        return records
+
+    def _treat(self, method: Any, data: Data | None, loss: Loss | None) -> ChangeRecord:
+        assert self._model is not None
+        return apply_(
+            method,
+            self._model,
+            as_one(self._optimizers),
+            example=self._example,
+            graph=self._graph,
+            data=data,
+            loss=loss,
+            reference=self._reference,
+            seed=seed_of(self._seed, "boundary", str(self._boundaries + 1)),
+        )
+
+    @contextlib.contextmanager
+    def paused(self, *, unhooked: bool = False) -> Iterator[None]:
+        """Keep what is run inside, as at a boundary, out of what recyclers see of the training.
+
+        Args:
+            unhooked: Take the hooks out as well, so that modules which are copied inside have none.
+        """
+        if self._watch is None:
+            yield
+            return
+        was, self._watch.active = self._watch.active, False
+        if unhooked:
+            self._watch.close()
+        try:
+            yield
+        finally:
+            self._watch.active = was
+            if unhooked:
+                self._watch.open()
+                reset_compiler()
+
+    def _start_again(self) -> None:
+        """Trace the changed model and let the per-step methods begin anew on it."""
+        assert self._model is not None
+        if self._watch is not None:
+            self._watch.close()
+        self._watch, self._states = None, ()
+        before = self._initial if isinstance(self._initial, StartingWeights) else None
+        initial = StartingWeights(self._model, before)
+        given = {name: self._initial[name] for name in initial if before is None and name in self._initial}
+        try:
+            self._start(self._model, self._optimizers, initial if before is not None else {**initial, **given})
+        except BaseException:
+            self.close()  # rather than go on without the methods
+            raise
+
+    def rebase(self) -> None:
+        """Take the weights as they are for the new start, in methods that have one (`soft_rescale`)."""
+        self._check()
+        for one in self._states:
+            one.rebase()
+        if isinstance(self._initial, StartingWeights):
+            self._initial.rebase()
+
+    def state(self, key: str) -> MethodState:
+        """Return the state of a per-step method, for what it offers, as in `state("hare_tortoise").tortoise`."""
+        self._check()
+        return state_of(key, self._per_step, self._states)
+
+    def __getattr__(self, name: str) -> Any:
+        renamed = {"left_alone": "skipped", "running": "state"}
+        if name in renamed:
+            raise refuse_old_name("Keeper", name, renamed[name])
+        raise AttributeError(f"'Keeper' object has no attribute {name!r}")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what must be saved beside model and optimizer to go on bit-equal: copied tensors and plain data.
+
+        Take it right after `step`: what recyclers saw of a step that is not finished is not in it.
+        """
+        self._check()
+        return {
+            "steps": self.steps,
+            "boundaries": self._boundaries,
+            "seed": self._seed,
+            "recycled": dict(self.recycled),
+            "methods": [str(one) for one in self._per_step],
+            "running": [_copied(one.state_dict()) for one in self._states],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state_dict` was taken, on a model of the same structure.
+
+        Raises:
+            KeeperError: It is no state of a Keeper, or was saved with other methods or another seed.
+        """
+        self._check()
+        refuse_state(state, [str(one) for one in self._per_step], self._seed)
+        self.steps, self._boundaries = state["steps"], state["boundaries"]
+        self.recycled = Counter(state["recycled"])
+        for one, saved in zip(self._states, state["running"], strict=True):
+            one.load_state_dict(_copied(saved))
+        self._look_ahead()
+
+    def close(self) -> None:
+        """Remove every hook; the model stays as it is."""
+        if self._watch is not None:
+            self._watch.close()
+            reset_compiler()
+        self._watch, self._states = None, ()
+        self._closed = True
+
+    def _check(self) -> None:
+        if self._closed:
+            raise KeeperError(expected="an open Keeper", got="one that was closed", fix="make a new Keeper")
+        if self._model is None:
+            raise KeeperError(
+                expected="a Keeper that works on a model",
+                got="one without a model",
+                fix="pass the model to rk.Keeper(model, ...), or call keeper.attach(model, optimizer) first",
+            )
+        if self._states and not self._structure.holds():
+            raise KeeperError(
+                expected="the model as it was when the Keeper was attached to it",
+                got="one whose parameters or modules were replaced, or moved to another device or type",
+                fix="make a new Keeper after such a change, and an optimizer with the new parameters before it; "
+                "load weights with load_state_dict(..., assign=False), which keeps the parameters",
+            )
+
+
+def _graph_of(model: nn.Module, example: Any) -> UnitGraph:
+    return scan(model) if example is None else trace(model, example, strict=False)
+
+
+def _copied(state: Any) -> Any:
+    return pytree.tree_map_only(Tensor, lambda tensor: tensor.detach().clone(), state)
+
+
+def _each(optimizer: Any) -> tuple[Optimizer, ...]:
+    if optimizer is None:
+        return ()
+    return (optimizer,) if hasattr(optimizer, "param_groups") else tuple(optimizer)

@@ -1,0 +1,112 @@
+"""The card of a method: the same headings for all, and an example that runs."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+
+from rekindle.methods.frozen_settings import type_of
+
+Kind = Literal["one-shot", "per-step", "recycler", "optimizer"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Card:
+    """What a user must know before using a method.
+
+    Args:
+        key: The one spelling: registry key, file name, CLI word.
+        kind: When it acts.
+        title: Its full name.
+        source: Paper, section and equation.
+        what: What it does, with the formula.
+        when: When to use it, and when not.
+        cost: What it takes.
+        deviations: What we do differently from the source, numbered from 1.
+        example: Python that runs as it stands (doctest form).
+        needs: What it needs beside the model: "example", "reference", "data", "loss".
+        structural: Whether it changes the model's structure, so that it works on live models only.
+    """
+
+    key: str
+    kind: Kind
+    title: str
+    source: str
+    what: str
+    when: str
+    cost: str
+    deviations: tuple[str, ...]
+    example: str
+    needs: tuple[str, ...] = ()
+    structural: bool = False
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of what it does."""
+        return self.what.split(". ")[0].rstrip(".") + "."
+
+    def missing(self) -> list[str]:
+        """Return the headings that were left empty; a complete card has none."""
+        return [
+            field.name
+            for field in dataclasses.fields(self)
+            if field.default is dataclasses.MISSING and not getattr(self, field.name)
+        ]
+
+    def to_markdown(self, settings: type[Any] | None = None) -> str:
+        """Return the card as Markdown; with the settings class also a table of the settings."""
+        numbered = "\n".join(f"{n}. {text}" for n, text in enumerate(self.deviations, 1))
+        parts = [
+            f"# {self.title} (`{self.key}`, {self.kind})",
+            f"## What it does\n\n{self.what}",
+            f"## When to use it\n\n{self.when}",
+        ]
+        if settings is not None:
+            parts.append(f"## Settings\n\n{settings_table(settings)}")
+        parts += [
+            f"## Needs\n\n{', '.join(self.needs) or 'nothing but the model'}",
+            f"## Cost\n\n{self.cost}",
+            f"## What we do differently\n\n{numbered}",
+            f"## Example\n\n```python\n{self.example.strip()}\n```",
+            f"## Source\n\n{self.source}",
+        ]
+        return "\n\n".join(parts) + "\n"
+
+
+@runtime_checkable
+class Method(Protocol):
+    """What methods of every kind have: frozen settings with these.
+
+    Attributes:
+        key: Its one spelling.
+        card: What a user must know.
+        identity: Settings with which it changes nothing; used by the contract tests.
+    """
+
+    key: ClassVar[str]
+    card: ClassVar[Card]
+    identity: ClassVar[dict[str, Any]]
+
+
+def settings_table(settings: type[Any]) -> str:
+    """Return the fields of a settings class as a Markdown table: name, type, default, meaning."""
+    meaning = _meanings(settings.__doc__ or "")
+    rows = [
+        f"| `{field.name}` | `{type_of(field)}` | `{field.default!r}` | {meaning.get(field.name, '')} |"
+        for field in dataclasses.fields(settings)
+    ]
+    return "\n".join(["| setting | type | default | meaning |", "|---|---|---|---|", *rows])
+
+
+def _meanings(docstring: str) -> dict[str, str]:
+    """Read the `Args:` part of a Google-style docstring."""
+    found: dict[str, str] = {}
+    name = ""
+    for line in docstring.partition("Args:")[2].splitlines():
+        head, colon, text = line.strip().partition(": ")
+        if colon and head.isidentifier():
+            name = head
+            found[name] = text
+        elif name and line.strip():
+            found[name] += " " + line.strip()
+    return found

@@ -1,0 +1,219 @@
+"""FIRE: replace every weight matrix by the nearest isometry, times a scale."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from rekindle.edits.edit import Edit, Edits, Skip
+from rekindle.edits.matrices import matrix_edits
+from rekindle.edits.record import ChangeRecord
+from rekindle.errors import PlanError, SettingsError
+from rekindle.graph import UnitGraph, Weight
+from rekindle.graph.attention_blocks import inside_attention_blocks
+from rekindle.graph.names import matches
+from rekindle.kernels.polar import CUBIC, MUON, QUINTIC, newton_schulz, polar, polar_exact
+from rekindle.methods.apply import treat_
+from rekindle.methods.card import Card
+from rekindle.methods.frozen_settings import settings
+from rekindle.observe import Evidence
+
+COEFFICIENTS = {"newton_schulz": CUBIC, "quintic": QUINTIC, "muon": MUON}
+
+CARD = Card(
+    key="fire",
+    kind="one-shot",
+    title="FIRE, Frobenius-isometry reinitialization",
+    source="Han et al., FIRE: Frobenius-Isometry Reinitialization for Balancing the Stability-Plasticity Tradeoff: "
+    "3.3 (eq. 4, 5), 3.4 (Algorithm 1), B.2, B.3, C",
+    what="Moves every weight matrix to the nearest matrix with orthonormal rows or columns, times a scale. "
+    "W' = scale * W (W^T W)^(-1/2): the least squared Frobenius error (SFE) among all matrices with deviation from "
+    "isometry (DfI) zero. Linear: scale = sqrt(out/in). Convolution: kernel position by kernel position, "
+    "scale = sqrt(out/in)/(positions). In attention blocks only queries and keys. Biases, normalization and embeddings "
+    "stay.",
+    when="When new data arrive and the network was trained long on the old: it restores an even spectrum and keeps the "
+    "directions that were learned. Not on networks that you only want to evaluate: outputs change.",
+    cost="About half of the published ten Newton-Schulz steps (auto), or about as much (exact); well below one epoch. "
+    "Measured in benchmarks/. Twice the largest tensor in extra memory, beside the copies kept for undo.",
+    deviations=(
+        "The default solver reaches a deviation from isometry per row of `tolerance`; the paper's ten cubic "
+        "Newton-Schulz steps leave small singular values short of one (0.16 per row for a 512x512 Gaussian matrix). "
+        "preset='paper' gives the published arithmetic on every linear and convolution weight.",
+        "A zero matrix stays zero (published code: NaN), and directions that a rank-deficient matrix lacks stay zero.",
+        "Grouped and depthwise convolutions are treated group by group; a depthwise kernel is a 1x1 matrix for each "
+        "position, so that FIRE keeps only its signs: use skip= where that is too much.",
+        "The paper names two polynomials (3.4 cubic, B.3 quintic) and Muon's; all three are there.",
+        "scale='norm' keeps each matrix's norm and scale='init' that of its initializer, because the paper's scale for "
+        "convolutions shrinks activations (3x3: 0.24 of He's).",
+        "blend between the old weights and the isometry is ours.",
+        "Under weight_norm the effective weight is treated, through gain and direction.",
+    ),
+    example="""
+>>> import torch
+>>> import rekindle as rk
+>>> net = torch.nn.Sequential(torch.nn.Linear(8, 6), torch.nn.ReLU(), torch.nn.Linear(6, 4))
+>>> record = rk.fire_(net, example=torch.zeros(1, 8))
+>>> torch.linalg.svdvals(net[2].weight).allclose(torch.tensor(4 / 6).sqrt(), atol=1e-2)
+True
+""",
+    needs=("example",),
+)
+
+
+@settings
+class Fire:
+    """Settings of FIRE.
+
+    Args:
+        solver: How the isometry is found: the cheapest way to the tolerance (auto), exact, or the published polynomial
+            iteration with these coefficients.
+        iterations: Steps of the published iteration; auto and exact have none, and refuse another number.
+        tolerance: Deviation from isometry per row, scale divided out, that auto must reach.
+        scale: Paper (sqrt(out/in), over kernel positions), norm (keep the matrix's), or init (the initializer's).
+        attention: Treat only queries and keys of attention blocks (qk), or all their weights (all).
+        first: Treat weights that read the model's input.
+        last: Treat weights that write the model's output.
+        heads: Treat a query or key projection as one matrix (whole) or head by head (each).
+        blend: 0 keeps the old weights, 1 gives the isometry.
+        skip: Patterns of tensor names to leave alone, as in `head.*`.
+        preset: "paper": ten cubic steps on every linear and convolution weight with the paper's scale; embeddings stay.
+            Beside it only blend and skip can be set.
+    """
+
+    key: ClassVar[str] = "fire"
+    card: ClassVar[Card] = CARD
+    identity: ClassVar[dict[str, Any]] = {"blend": 0.0}
+
+    solver: Literal["auto", "exact", "newton_schulz", "quintic", "muon"] = "auto"
+    iterations: Annotated[int, Field(ge=1, le=1000)] = 10
+    tolerance: Annotated[float, Field(gt=0, le=1)] = 1e-4
+    scale: Literal["paper", "norm", "init"] = "paper"
+    attention: Literal["qk", "all"] = "qk"
+    first: bool = True
+    last: bool = True
+    heads: Literal["whole", "each"] = "whole"
+    blend: Annotated[float, Field(ge=0, le=1)] = 1.0
+    skip: tuple[str, ...] = ()
+    preset: Literal["paper"] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse settings that would be left aside without a word."""
+        given = [one.name for one in fields(self) if getattr(self, one.name) != one.default]
+        idle = [name for name in given if name not in ("blend", "skip", "preset")] if self.preset else []
+        if idle:
+            self._refuse(
+                idle,
+                "preset='paper' alone, or with blend and skip: it decides all other settings of fire",
+                "leave out the preset and say solver='newton_schulz', attention='all', which it stands for, with what "
+                "you want to change; or leave out the others",
+            )
+        if self.solver in ("auto", "exact") and "iterations" in given:
+            self._refuse(
+                ["iterations"],
+                f"no iterations with solver={self.solver!r}, which goes on until it is there",
+                "add solver='newton_schulz' for so many steps of the published iteration, or leave out iterations",
+            )
+        if self.solver != "auto" and "tolerance" in given:
+            self._refuse(
+                ["tolerance"],
+                f"no tolerance with solver={self.solver!r}: only auto looks at it",
+                "leave out tolerance, or take solver='auto'",
+            )
+
+    def _refuse(self, names: list[str], expected: str, fix: str) -> None:
+        got = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+        raise SettingsError(expected=expected, got=got, fix=fix)
+
+    def plan(self, graph: UnitGraph, evidence: Evidence, seed: int) -> Edits:
+        """Return an edit for each weight that is treated, and a skip with the reason for each that is not."""
+        if self.preset == "paper":
+            plain = Fire(solver="newton_schulz", attention="all", blend=self.blend, skip=self.skip)
+            return plain.plan(graph, evidence, seed)
+        if (self.attention == "qk" or not (self.first and self.last)) and not graph.traced:
+            raise PlanError(
+                expected="example= for fire, to tell queries and keys from other weights",
+                got="no example",
+                fix="pass example= with an input of your model, or attention='all' (or preset='paper') to treat every "
+                "weight alike",
+            )
+        if self.blend == 0:
+            return Edits()
+        blocks = inside_attention_blocks(graph)
+        edits, skips = Edits(), []
+        for weight in graph.weights:
+            reason = self._reason_to_skip(weight, graph, blocks)
+            if reason:
+                skips.append(Skip(weight.name, reason))
+            else:
+                edits += Edits(self._edits(weight, graph))
+        return edits + Edits(skips=tuple(skips))
+
+    def _reason_to_skip(self, weight: Weight, graph: UnitGraph, blocks: frozenset[str]) -> str:
+        if matches(weight.tensor, self.skip):
+            return "named in skip"
+        if weight.computed:
+            return "its layer uses a value computed from it, which cannot be set"
+        if weight.role == "embedding":
+            return "an embedding" + (", tied to the head" if weight.tied else "")
+        if (weight.role == "input" and not self.first) or (weight.role == "head" and not self.last):
+            return f"the {'first' if weight.role == 'input' else 'last'} layer, which was asked to stay"
+        if self.attention == "qk" and weight.name in blocks and weight.role not in ("q", "k"):
+            return f"inside an attention block ({weight.role}); attention='all' treats it"
+        if self.scale == "init" and getattr(graph.initializers.get(weight.tensor), "std", 0.0) == 0.0:
+            return "its initializer is not known, which scale='init' needs"
+        return ""
+
+    def _edits(self, weight: Weight, graph: UnitGraph) -> tuple[Edit, ...]:
+        if self.heads == "each" and weight.heads:
+            return matrix_edits(weight, partial(self._by_head, weight=weight, graph=graph), "fire")
+        return matrix_edits(weight, partial(self._finish, weight=weight, graph=graph), "fire", solve=self._solve)
+
+    def _by_head(self, matrices: Tensor, weight: Weight, graph: UnitGraph) -> Tensor:
+        split = matrices.reshape(weight.heads or 1, -1, matrices.shape[-1])
+        return self._finish(split, self._solve(split), weight, graph).reshape(matrices.shape)
+
+    def _finish(self, matrices: Tensor, isometry: Tensor, weight: Weight, graph: UnitGraph) -> Tensor:
+        """Return the isometry with its scale, or what lies on the way to it."""
+        isometry = isometry.mul_(self._factor(matrices, isometry, weight, graph))
+        return isometry if self.blend == 1 else torch.lerp(matrices, isometry, self.blend)
+
+    def _solve(self, matrices: Tensor) -> Tensor:
+        if self.solver == "auto":
+            return polar(matrices, self.tolerance)
+        if self.solver == "exact":
+            return polar_exact(matrices)
+        return newton_schulz(matrices, self.iterations, COEFFICIENTS[self.solver])
+
+    def _factor(self, old: Tensor, isometry: Tensor, weight: Weight, graph: UnitGraph) -> Tensor | float:
+        out, in_ = isometry.shape[-2:]
+        if self.scale == "paper":
+            return math.sqrt(out / in_) / weight.kernel
+        now = torch.linalg.vector_norm(isometry, dim=(-2, -1), keepdim=True)
+        now = torch.where(now > 0, now, torch.ones_like(now))
+        if self.scale == "norm":
+            return torch.linalg.vector_norm(old, dim=(-2, -1), keepdim=True) / now
+        std: float = graph.initializers[weight.tensor].std  # type: ignore[attr-defined]
+        return std * math.sqrt(out * in_) / now
+
+
+def fire_(model: nn.Module, optimizer: Optimizer | None = None, **given: Any) -> ChangeRecord:
+    """Treat a model with FIRE in place.
+
+    Args:
+        model: The model.
+        optimizer: Its moments are cleared where weights are edited.
+        **given: Settings, see `Fire`, and `example`, `graph`, `reference`, `seed` as for `rekindle.apply_`.
+
+    Example:
+        >>> net = nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 4))
+        >>> fire_(net, example=torch.zeros(1, 8)).changed
+        72
+    """
+    return treat_(Fire, model, optimizer, given)

@@ -1,0 +1,91 @@
+"""WELSR: a random part of the parameters drawn afresh, another one each round."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+from torch import nn
+from torch.optim import Optimizer
+
+from rekindle.edits.edit import Edits
+from rekindle.edits.record import ChangeRecord
+from rekindle.graph import UnitGraph
+from rekindle.methods.apply import treat_
+from rekindle.methods.card import Card
+from rekindle.methods.frozen_settings import settings
+from rekindle.methods.one_shot._fresh import Fresh
+from rekindle.methods.one_shot._subset import Which, redraw_at_random
+from rekindle.observe import Evidence
+
+CARD = Card(
+    key="welsr",
+    kind="one-shot",
+    title="WELSR, random weight-level splitting",
+    source="The Impact of Reinitialization on Generalization in Convolutional Neural Networks, 1 (eq. 1, random "
+    "subset); after Taha et al., Knowledge Evolution in Neural Networks (2021)",
+    what="Draws a random part of the parameters afresh, another part each round. w <- (1 - s) w + s w0, with s a "
+    "random mask of `fraction` ones and w0 a fresh draw by the layer's own initializer "
+    "(fresh='reference': the values of reference=).",
+    when="Between rounds of training on the same, small data set. Give each round its own seed: the seed chooses the "
+    "part. Not on large data sets, where the paper found no gain.",
+    cost="One pass over the parameters; the chosen positions take eight bytes each while the plan is held.",
+    deviations=(
+        "The part is taken tensor by tensor, each to the nearest whole number of elements, so that no layer is hit "
+        "more than another; the paper does not say. A tensor of one or two elements has no part at 0.2 and is listed.",
+        "All parameters count, as in eq. 1: also biases and normalization, whose draw is the constant that they start "
+        "from. which='weights' leaves them alone.",
+        "Under weight_norm gain and direction are the parameters; running statistics of BatchNorm are none.",
+        "Optimizer moments are cleared exactly at the elements that are drawn afresh.",
+    ),
+    example="""
+>>> import torch
+>>> import rekindle as rk
+>>> net = torch.nn.Linear(10, 5)
+>>> old = net.weight.detach().clone()
+>>> record = rk.welsr_(net, fraction=0.2, seed=1)
+>>> int((net.weight != old).sum())
+10
+""",
+)
+
+
+@settings
+class Welsr:
+    """Settings of WELSR.
+
+    Args:
+        fraction: Part of each tensor that is drawn afresh: 0 changes nothing, 1 everything.
+        which: All parameters (all), or only weights, without biases and normalization (weights).
+        fresh: Where fresh values come from: each layer's own initializer (init), or reference=, which is also taken
+            where the initializer is not known.
+        skip: Patterns of tensor names to leave alone.
+    """
+
+    key: ClassVar[str] = "welsr"
+    card: ClassVar[Card] = CARD
+    identity: ClassVar[dict[str, Any]] = {"fraction": 0.0}
+
+    fraction: Annotated[float, Field(ge=0, le=1)] = 0.2
+    which: Which = "all"
+    fresh: Fresh = "init"
+    skip: tuple[str, ...] = ()
+
+    def plan(self, graph: UnitGraph, evidence: Evidence, seed: int) -> Edits:
+        """Return an edit for each parameter; the seed chooses the elements and draws their values."""
+        return redraw_at_random(self, graph, evidence, seed, subset_seed=seed)
+
+
+def welsr_(model: nn.Module, optimizer: Optimizer | None = None, **given: Any) -> ChangeRecord:
+    """Draw a random part of a model's parameters afresh, in place.
+
+    Args:
+        model: The model.
+        optimizer: Its moments are cleared where weights are edited.
+        **given: Settings, see `Welsr`, and `example`, `graph`, `reference`, `seed` as for `rekindle.apply_`.
+
+    Example:
+        >>> welsr_(nn.Linear(10, 5, bias=False)).changed
+        10
+    """
+    return treat_(Welsr, model, optimizer, given)

@@ -1,0 +1,117 @@
+"""A method at work inside a training loop: what the Keeper asks of it, and what it is given to start with.
+
+A per-step method or recycler is frozen settings, as a one-shot method is; its `init(context)` returns a `MethodState`
+that holds what changes from step to step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from rekindle.edits.edit import Edits
+from rekindle.edits.update import Update
+from rekindle.graph.modules import tensors_of
+from rekindle.methods.card import Method
+
+
+@dataclass(frozen=True, eq=False)
+class MethodContext:
+    """Where a method works.
+
+    Attributes:
+        model: The live model, without wrappers (compiled, distributed).
+        graph: Its unit graph; `graph.traced` is False when no example was given.
+        tensors: Live parameters and buffers by canonical name.
+        optimizers: All optimizers, possibly none.
+        reference: Initial weights by name: those at the start of the Keeper unless the user gave others. To be read in
+            `start`: a copy is made when a tensor is first asked for.
+        seed: Seed of every draw, together with tensor, reason and step.
+        watch: What is seen of activations (`rekindle.observe.activations.Watch`), None if no method asked for it.
+    """
+
+    model: nn.Module
+    graph: Any
+    tensors: Mapping[str, Tensor]
+    optimizers: Sequence[Optimizer]
+    reference: Mapping[str, Tensor]
+    seed: int
+    watch: Any = None
+
+    def trained(self) -> dict[str, Tensor]:
+        """Return the parameters that take gradients, by name."""
+        return {name: self.tensors[name] for name, p in self.model.named_parameters() if p.requires_grad}
+
+
+class StartingWeights(Mapping[str, Tensor]):
+    """Weights as they are when they are first asked for, which is when methods start; only what is asked is copied."""
+
+    def __init__(self, model: nn.Module, before: StartingWeights | None = None) -> None:
+        """Take over what a tensor was at an earlier start, where it was asked for and is still in the model."""
+        self._tensors = tensors_of(model)
+        self._copies: dict[Tensor, Tensor] = dict(before._copies) if before is not None else {}
+
+    def __getitem__(self, name: str) -> Tensor:
+        tensor = self._tensors[name]
+        if tensor not in self._copies:
+            self._copies[tensor] = tensor.detach().clone()
+        return self._copies[tensor]
+
+    def rebase(self) -> None:
+        """Take the tensors that were asked for as they are now."""
+        self._copies = {tensor: tensor.detach().clone() for tensor in self._copies}
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tensors
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+
+class MethodState:
+    """A method at work. Everything has a default that does nothing, so that a method overrides what it does."""
+
+    def penalty(self) -> Tensor | None:
+        """Return a term for the loss, or None."""
+        return None
+
+    def watches(self, step: int) -> bool:
+        """Tell whether activations of the coming step must be seen."""
+        return False
+
+    def after_step(self, step: int) -> Iterable[Update]:
+        """Return what is to be written after the optimizer's step number `step` (from 1)."""
+        return ()
+
+    def choose(self, step: int) -> Mapping[str, Tensor]:
+        """Return the units to be recycled: name of the group to numbers of its units. Recyclers only."""
+        return {}
+
+    def edits(self, step: int) -> Edits | None:
+        """Return edits that go through the transaction, with moments cleared where they are; None for nothing."""
+        return None
+
+    def rebase(self) -> None:
+        """Take the weights as they are now for the new start, if the method has one."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what must be saved to go on bit-equal: tensors and plain data."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
+
+
+@runtime_checkable
+class PerStepMethod(Method, Protocol):
+    """A per-step method or a recycler: frozen settings that can be started."""
+
+    def init(self, context: MethodContext) -> MethodState:
+        """Return the method at work on a model."""

@@ -1,1 +1,0 @@
-"""Pages: rows and readings turned into one self-contained HTML file."""

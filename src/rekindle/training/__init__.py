@@ -1,0 +1,1 @@
+"""The one plain training loop, for comparisons, the trainability probe and protocols."""

@@ -1,0 +1,75 @@
+import re
+
+import numpy as np
+import pytest
+
+from rekindle.comparison.outcomes import gap_of
+from rekindle.comparison.result import Comparison
+from rekindle.comparison.trial import Trial
+
+
+def told(**by_method):
+    """A comparison with given scores, one for each seed."""
+    trials, rows = [], []
+    for method, values in by_method.items():
+        for seed, value in enumerate(values):
+            trials.append(Trial(method, seed, steps=1, data="own", model="net", optimizer="adam", batch_size=8))
+            row = {"key": trials[-1].key, "methods": method, "seed": seed, "score": value, "seconds": 1.0, "stage": 0}
+            rows += [{**row, "event": "boundary", "epoch": 0}, {**row, "event": "end", "epoch": 1}]
+    return Comparison(tuple(rows), tuple(trials), "accuracy")
+
+
+GOING_ON = [0.50, 0.51, 0.52, 0.51, 0.50]
+
+
+def above(points, noise=(0.001, -0.001, 0.0, 0.002, -0.002)):
+    return [base + points + each for base, each in zip(GOING_ON, noise, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("fire", "fresh", "said"),
+    [
+        (
+            0.10,
+            0.10,
+            "treat with fire: +10.0 points [] over going on, no clear difference to a fresh start. It takes 1",
+        ),
+        (
+            0.10,
+            0.00,
+            "treat with fire: +10.0 points [] over going on, +10.0 points [] over a fresh start. It takes 1.00",
+        ),
+        (0.10, 0.20, "start afresh: +20.0 points [] over going on, +10.0 points [] over fire, the best treatment. It "),
+        (0.00, 0.20, "start afresh: +20.0 points [] over going on, which no treatment clearly improves. It takes 1.00"),
+        (0.00, 0.00, "no evidence of a difference: go on as you are."),
+        (-0.1, 0.00, "go on as you are: nothing is clearly better, and clearly worse is fire -10.0 []."),
+    ],
+)
+def test_verdict(fire, fresh, said):
+    found = told(none=GOING_ON, fire=above(fire), fresh=above(fresh, (-0.001, 0.001, 0.002, -0.002, 0.0)))
+    intervals = re.findall(r"\[(.*?), (.*?)\]", found.verdict)
+    assert re.sub(r"\[.*?\]", "[]", found.verdict).startswith(said)
+    assert all(0 < float(high) - float(low) < 1 for low, high in intervals)
+
+
+def test_two_seeds_cannot_be_clear():
+    found = told(none=[0.5, 0.5], fire=[0.6, 0.7], fresh=[0.5, 0.4])
+    assert found.verdict.startswith("nothing is clear yet: fire looks better, +15.0 points [10.0, 20.0] over going on")
+    assert "2 seeds are few" in found.verdict
+
+
+def test_more_ways_make_wider_intervals():
+    noisy = above(0.01, (0.02, -0.01, 0.0, 0.01, -0.02))
+    few, many = told(none=GOING_ON, a=noisy), told(none=GOING_ON, **dict.fromkeys("abcdef", noisy))
+    assert (few.level, many.level) == (0.95, 1 - 0.05 / 6)
+    assert many.gap("a", "none").low < few.gap("a", "none").low
+
+
+def test_a_gap_is_clear_only_if_a_t_test_agrees():
+    from scipy.stats import ttest_rel
+
+    first, second = np.array([0.3, 0.1, 0.2]), np.zeros(3)
+    gap = gap_of(first - second, 0.95)
+    assert gap.low > 0 and ttest_rel(first, second).pvalue > 0.05
+    assert not gap.better and gap.promising
+    assert gap_of(np.zeros(3), 0.95).sure is False and gap_of(np.ones(3), 0.95).sure is True

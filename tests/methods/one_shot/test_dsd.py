@@ -1,0 +1,106 @@
+"""DSD: the smallest by magnitude, against a stable sort; and moments where the choice is made by values."""
+
+import dataclasses
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+import rekindle as rk
+from rekindle.edits.edit import Edits
+from rekindle.kernels.subsets import smallest, smallest_of_all
+from rekindle.methods.one_shot.dsd import Dsd
+from rekindle.testing import ZOO, check_method
+
+
+@given(st.lists(st.integers(-3, 3), max_size=12), st.integers(0, 14))
+def test_smallest_against_a_stable_sort(values, count):
+    tensor = torch.tensor(values, dtype=torch.float32)
+    oracle = torch.zeros(len(values), dtype=torch.bool)
+    oracle[torch.argsort(tensor.abs(), stable=True)[:count]] = True
+    assert torch.equal(smallest(tensor, count), oracle)
+
+
+def test_smallest_of_all_by_hand():
+    a, b = torch.tensor([[5.0, -1.0]]), torch.tensor([0.5, -4.0, 1.0])
+    assert smallest_of_all([a, b], 2, 0)[0].tolist() == [[False, True]]
+    assert smallest_of_all([a, b], 2, 1)[0].tolist() == [True, False, False]  # the first of two equals is in a
+    assert smallest_of_all([a, b], 3, 1)[0].tolist() == [True, False, True]
+
+
+@given(st.lists(st.lists(st.integers(-3, 3), max_size=5), min_size=1, max_size=4), st.data())
+def test_smallest_of_all_is_the_smallest_of_the_joined_whatever_the_guess(values, data):
+    tensors = [torch.tensor(part, dtype=torch.float32) for part in values]
+    joined = torch.cat(tensors)
+    if not len(joined):
+        return
+    count = data.draw(st.integers(1, len(joined)))
+    guess = data.draw(st.sampled_from([None, 0.0, 1.0, 2.0, 2.5, 3.0]))
+    masks = [smallest_of_all(tensors, count, n, guess)[0] for n in range(len(tensors))]
+    assert torch.equal(torch.cat(masks), smallest(joined, count))
+
+
+def net():
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(10, 20), nn.ReLU(), nn.Linear(20, 5))
+    with torch.no_grad():
+        model[2].weight.mul_(1000)
+    return model
+
+
+def test_within_each_tensor():
+    model = net()
+    old = {n: p.detach().clone() for n, p in model.named_parameters()}
+    rk.dsd_(model, fraction=0.3)
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter != old[name], smallest(old[name], round(0.3 * old[name].numel())))
+
+
+def test_among_all_the_large_layer_is_spared():
+    model = net()
+    old = {n: p.detach().clone() for n, p in model.named_parameters()}
+    record = rk.dsd_(model, fraction=0.3, scope="global", which="weights")
+    assert record.changed == 90 and int((model[0].weight != old["0.weight"]).sum()) >= 88
+    limit = torch.cat([old["0.weight"].abs().flatten(), old["2.weight"].abs().flatten()]).kthvalue(90).values
+    assert torch.equal(model[0].weight != old["0.weight"], old["0.weight"].abs() <= limit)
+
+
+@pytest.mark.parametrize("scope", ["tensor", "global"])
+def test_moments_are_cleared_where_values_are_drawn(scope):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
+    model(torch.randn(9, 10).abs()).square().sum().backward()
+    optimizer.step()
+    old = {n: p.detach().clone() for n, p in model.named_parameters()}
+    had = {n: optimizer.state[p]["momentum_buffer"] != 0 for n, p in model.named_parameters()}
+    rk.dsd_(model, optimizer, scope=scope)
+    for name, parameter in model.named_parameters():
+        kept = optimizer.state[parameter]["momentum_buffer"] != 0
+        assert torch.equal(kept, had[name] & (parameter == old[name]))
+
+
+def test_a_weight_that_is_drawn_to_its_old_value_still_loses_its_moments():
+    """Scales of a normalization are all one before and after; the choice counts, not the difference."""
+    norm = nn.LayerNorm(10)
+    optimizer = torch.optim.SGD(norm.parameters(), lr=0.0, momentum=0.9)
+    norm(torch.randn(4, 10)).pow(3).sum().backward()
+    optimizer.step()
+    rk.dsd_(norm, optimizer)
+    assert (optimizer.state[norm.weight]["momentum_buffer"] == 0).tolist() == [True] * 2 + [False] * 8
+
+
+def test_the_contract_holds_for_the_global_choice():
+    check_method("dsd:scope=global", [ZOO["mlp"], ZOO["cnn_bn"], ZOO["gpt"], ZOO["weight_norm_mlp"]])
+
+
+def test_the_contract_catches_an_edit_that_touches_more_than_it_says():
+    class Liar(Dsd):
+        def plan(self, graph, evidence, seed):
+            planned = super().plan(graph, evidence, seed)
+            spoiled = tuple(dataclasses.replace(edit, op=lambda old, *_: old + 1) for edit in planned.edits)
+            return Edits(spoiled)
+
+    with pytest.raises(AssertionError, match="changed outside the plan"):
+        check_method(Liar(), [ZOO["mlp"]])

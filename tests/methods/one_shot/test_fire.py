@@ -1,0 +1,218 @@
+"""FIRE against the paper's formulas and a plain loop."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import rekindle as rk
+from rekindle.errors import PlanError, SettingsError
+from rekindle.graph.attention_blocks import inside_attention_blocks
+from rekindle.testing.zoo import ZOO
+
+
+def by_svd(w):
+    u, _, vh = torch.linalg.svd(w.double(), full_matrices=False)
+    return (u @ vh).float()
+
+
+def test_linear_and_convolution_by_a_plain_loop():
+    model = nn.Sequential(
+        nn.Conv2d(3, 6, 3), nn.ReLU(), nn.Conv2d(6, 8, (3, 2), groups=2), nn.Flatten(), nn.Linear(160, 5)
+    )
+    old = {n: t.clone() for n, t in model.state_dict().items()}
+    rk.fire_(model, example=torch.ones(1, 3, 8, 8), solver="exact")
+    for i in range(3):
+        for j in range(3):
+            expected = by_svd(old["0.weight"][:, :, i, j]) * math.sqrt(6 / 3) / 9
+            assert torch.allclose(model[0].weight[:, :, i, j], expected, atol=1e-6)
+    for g in range(2):
+        for i in range(3):
+            for j in range(2):
+                rows = slice(4 * g, 4 * g + 4)
+                expected = by_svd(old["2.weight"][rows, :, i, j]) * math.sqrt(4 / 3) / 6
+                assert torch.allclose(model[2].weight[rows, :, i, j], expected, atol=1e-6)
+    assert torch.allclose(model[4].weight, by_svd(old["4.weight"]) * math.sqrt(5 / 160), atol=1e-6)
+    for bias in ("0.bias", "2.bias", "4.bias"):
+        assert torch.equal(model.state_dict()[bias], old[bias])
+
+
+def test_newton_schulz_is_the_published_arithmetic():
+    model = nn.Linear(6, 4)
+    x = model.weight.detach() / model.weight.detach().norm()
+    for _ in range(5):
+        x = 1.5 * x - 0.5 * (x @ (x.T @ x))
+    rk.fire_(model, example=torch.ones(1, 6), solver="newton_schulz", iterations=5)
+    assert torch.allclose(model.weight, x * math.sqrt(4 / 6), atol=1e-5)
+
+
+def test_transposed_and_conv1d_of_gpt2_are_seen_the_right_way_round():
+    model = nn.ConvTranspose1d(3, 5, 2)
+    old = model.weight.detach().clone()
+    rk.fire_(model, example=torch.ones(1, 3, 4), solver="exact")
+    assert torch.allclose(model.weight[:, :, 1].T, by_svd(old[:, :, 1].T) * math.sqrt(5 / 3) / 2, atol=1e-6)
+    pytest.importorskip("transformers")
+    gpt2 = ZOO["gpt2"].build()
+    attention = gpt2.transformer.h[0].attn.c_attn
+    before = attention.weight.detach().clone()  # [in, out]
+    rk.fire_(gpt2, example=ZOO["gpt2"].example(), solver="exact")
+    d = before.shape[0]
+    for part in range(2):  # q and k; v stays
+        cut = slice(part * d, (part + 1) * d)
+        assert torch.allclose(attention.weight[:, cut].T, by_svd(before[:, cut].T), atol=1e-5)
+    assert torch.equal(attention.weight[:, 2 * d :], before[:, 2 * d :])
+
+
+@pytest.mark.parametrize("name", ["vit_separate", "vit_fused", "vit_mha", "gpt", "gpt2", "llama"])
+def test_in_attention_blocks_only_queries_and_keys(name):
+    if ZOO[name].requires:
+        pytest.importorskip(ZOO[name].requires)
+    model, example = ZOO[name].build(), ZOO[name].example()
+    graph = rk.trace(model, example)
+    planned = rk.plan("fire", model, graph=graph)
+    inside = inside_attention_blocks(graph)
+    roles = {w.name: w.role for w in graph.weights}
+    assert {"q", "k", "v", "o", "hidden"} == {roles[n] for n in inside}
+    skipped = {skip.tensor for skip in planned.skips}
+    assert {n for n in inside if roles[n] not in ("q", "k")} <= skipped
+    outside = {n for n, role in roles.items() if role in ("input", "head")}
+    assert not outside & (skipped | inside)
+    everything = rk.plan("fire:attention=all", model, graph=graph)
+    assert {s.tensor for s in everything.skips} == {n for n, role in roles.items() if role == "embedding"}
+
+
+def test_tied_embeddings_are_left_alone_with_a_word():
+    record = rk.fire_(ZOO["gpt"].build(), example=ZOO["gpt"].example())
+    assert any("tied to the head" in skip.reason for skip in record.skips)
+
+
+def test_head_by_head():
+    model, example = ZOO["vit_separate"].build(), ZOO["vit_separate"].example()
+    graph = rk.trace(model, example)
+    query = next(w for w in graph.weights if w.role == "q")
+    old = dict(model.named_parameters())[query.tensor].detach().clone()
+    rk.fire_(model, graph=graph, heads="each", solver="exact")
+    new = dict(model.named_parameters())[query.tensor]
+    size = query.out // query.heads
+    for head in range(query.heads):
+        rows = slice(head * size, (head + 1) * size)
+        assert torch.allclose(new[rows], by_svd(old[rows]) * math.sqrt(size / query.in_), atol=1e-6)
+
+
+def test_scales():
+    model = nn.Conv2d(4, 4, 3)
+    old = model.weight.detach().clone()
+    rk.fire_(model, example=torch.ones(1, 4, 5, 5), scale="norm", solver="exact")
+    assert torch.allclose(model.weight[:, :, 1, 2].norm(), old[:, :, 1, 2].norm())
+    rk.fire_(model, example=torch.ones(1, 4, 5, 5), scale="init", solver="exact")
+    bound = 1 / math.sqrt(4 * 9)
+    assert float(model.weight.detach().square().mean().sqrt()) == pytest.approx(bound / math.sqrt(3), rel=1e-4)
+
+    class Bare(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.ones(2, 3))
+
+        def forward(self, x):
+            return nn.functional.linear(x, self.w)
+
+    with pytest.warns(rk.NoEffectWarning, match="its initializer is not known"):
+        rk.plan("fire:scale=init", Bare(), example=torch.ones(1, 3))
+
+
+def test_blend_lies_between():
+    model = nn.Linear(3, 3)
+    old = model.weight.detach().clone()
+    full = by_svd(old)
+    rk.fire_(model, example=torch.ones(1, 3), blend=0.25, solver="exact")
+    assert torch.allclose(model.weight, 0.75 * old + 0.25 * full, atol=1e-6)
+
+
+def test_weight_norm_is_treated_through_gain_and_direction():
+    for wrap in (nn.utils.parametrizations.weight_norm, nn.utils.weight_norm):
+        model = nn.Sequential(wrap(nn.Linear(6, 4)), nn.ReLU(), nn.Linear(4, 2))
+        old = model[0].weight.detach().clone()
+        rk.fire_(model, example=torch.ones(1, 6), solver="exact")
+        model(torch.ones(1, 6))
+        assert torch.allclose(model[0].weight, by_svd(old) * math.sqrt(4 / 6), atol=1e-5)
+
+
+def test_an_example_is_asked_for_when_roles_matter():
+    with pytest.raises(PlanError, match="example= for fire"):
+        rk.fire_(nn.Linear(3, 2))
+    model = nn.Linear(3, 2)
+    rk.fire_(model, attention="all", solver="exact")
+    assert torch.allclose(torch.linalg.svdvals(model.weight), torch.tensor(2 / 3).sqrt(), atol=1e-6)
+
+
+def test_one_column_and_one_row():
+    for shape in ((1, 5), (5, 1), (1, 1)):
+        model = nn.Linear(*shape)
+        rk.fire_(model, example=torch.ones(1, shape[0]), solver="exact")
+        expected = math.sqrt(shape[1] / shape[0])
+        assert float(torch.linalg.svdvals(model.weight)[0]) == pytest.approx(expected, rel=1e-5)
+
+
+def test_channels_last():
+    model = nn.Conv2d(4, 6, 3)
+    twin = nn.Conv2d(4, 6, 3)
+    twin.load_state_dict(model.state_dict())
+    twin.to(memory_format=torch.channels_last)
+    for net in (model, twin):
+        rk.fire_(net, example=torch.ones(1, 4, 5, 5), solver="exact")
+    assert torch.allclose(model.weight, twin.weight, atol=1e-6)
+    assert twin.weight.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_auto_reaches_its_tolerance_and_the_polar_factor():
+    for shape in ((300, 200), (130, 130), (40, 64), (420, 420)):
+        for tolerance in (1e-3, 1e-6):
+            model = nn.Linear(*shape[::-1], bias=False)
+            true = by_svd(model.weight.detach())
+            record = rk.fire_(model, example=torch.ones(1, shape[1]), tolerance=tolerance)
+            assert record.rows[0].dfi_after / min(shape) <= tolerance * 1.01
+            found = model.weight.detach() / math.sqrt(shape[0] / shape[1])
+            assert float((found - true).norm() / true.norm()) < 1e-2 if tolerance < 1e-5 else True
+
+
+def test_the_paper_s_preset_is_ten_cubic_steps_on_everything():
+    model, example = ZOO["vit_separate"].build(), ZOO["vit_separate"].example()
+    old = {n: p.detach().clone() for n, p in model.named_parameters()}
+    rk.fire_(model, preset="paper")
+    for name in ("blocks.0.mlp.0.weight", "blocks.1.attention.v.weight", "head.weight"):
+        x = old[name] / old[name].norm()
+        for _ in range(10):
+            x = 1.5 * x - 0.5 * (x @ (x.T @ x))
+        expected = x * math.sqrt(x.shape[0] / x.shape[1])
+        assert torch.allclose(dict(model.named_parameters())[name], expected, atol=1e-5), name
+    assert example is not None
+
+
+@pytest.mark.parametrize("other", ["iterations=1", "attention=qk,solver=exact", "first=false", "scale=init"])
+def test_the_paper_s_preset_refuses_what_it_decides(other):
+    with pytest.raises(SettingsError, match="preset='paper' alone") as refused:
+        rk.method(f"fire:preset=paper,{other}")
+    assert other.rpartition(",")[2].split("=")[0] in str(refused.value)
+
+
+def test_the_paper_s_preset_takes_blend_and_skip():
+    assert rk.method("fire:preset=paper,blend=0.5,skip=head.*,iterations=10").blend == 0.5
+
+
+@pytest.mark.parametrize("solver", ["auto", "exact"])
+def test_iterations_are_refused_where_there_are_none(solver):
+    with pytest.raises(SettingsError, match="no iterations with solver"):
+        rk.method(f"fire:solver={solver},iterations=5")
+
+
+def test_tolerance_is_refused_where_nobody_looks_at_it():
+    with pytest.raises(SettingsError, match="no tolerance with solver='quintic'"):
+        rk.method("fire:solver=quintic,tolerance=1e-2")
+
+
+def test_first_and_last_can_stay():
+    model = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 3))
+    planned = rk.plan("fire:first=false,last=false", model, example=torch.ones(1, 4))
+    assert [edit.tensor for edit in planned.edits] == ["2.weight"]
+    assert [skip.tensor for skip in planned.skips] == ["0.weight", "4.weight"]
