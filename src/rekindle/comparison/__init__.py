@@ -1,4 +1,4 @@
-"""Behind `rk.compare`: fork a model into treatments, train them alike, and say what to do."""
+"""Behind `rk.compare`: treat copies of a model, train them alike, and say what to do."""
 
 from rekindle.comparison.comparing import compare
 from rekindle.comparison.result import Comparison

@@ -97,7 +97,7 @@ def run_all(setup: TrialSetup, names: Mapping[str, tuple[Any, ...]], seeds: Sequ
 
 
 def _one(setup: TrialSetup, name: str, chosen: tuple[Any, ...], seed: int) -> list[Row]:
-    """TrialSetup the model, treat and train the fork, and return a row for after the treatment and one for the end."""
+    """Copy the model, treat and train the copy, and return a row for after the treatment and one for the end."""
     with own_generators(seed, "treatment"):
         model, optimizer = _copy_of(setup)
         begun = time.perf_counter()

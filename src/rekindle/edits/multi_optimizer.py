@@ -19,7 +19,7 @@ def as_one(optimizers: Sequence[Optimizer]) -> Optimizer | None:
 
 
 class MultiOptimizer:
-    """What `core.apply` and `core.grafting` need of an optimizer: `state` and `param_groups`."""
+    """What `edits.write` and `edits.operate` need of an optimizer: `state` and `param_groups`."""
 
     def __init__(self, optimizers: Sequence[Optimizer]) -> None:
         self.param_groups: list[dict[str, Any]] = [group for each in optimizers for group in each.param_groups]

@@ -1,7 +1,7 @@
 """Changes of structure as values: a part put beside a module or behind it, parameters that stop learning.
 
-A operation is part of a plan like an edit. `core/grafting.py` carries it out; what is put into a model stands in
-`core/parts.py`. Classes of the user are not changed.
+Surgery is part of a plan as edits are. `edits/operate.py` carries it out; what is put into a model stands in
+`edits/inserted.py`. Classes of the user are not changed.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from rekindle.edits.update import Clamp, Multiply, Update
 from rekindle.errors import EditError
 from rekindle.graph.regions import MatrixView
 from rekindle.kernels.finite import finite
+from rekindle.kernels.precision import widened
 
 Tensors = Mapping[str, Tensor]
 Views = Mapping[str, Sequence[MatrixView]]
@@ -74,7 +75,7 @@ def _solve_together(firsts: Sequence[Edit], tensors: Tensors) -> dict[Edit, Tens
     alike: dict[Any, list[tuple[Edit, Tensor]]] = {}
     for edit in firsts:
         if edit.solve is not None:
-            part = edit.where.read(_wide(_fetch(edit.tensor, tensors)))
+            part = edit.where.read(widened(_fetch(edit.tensor, tensors).detach()))
             alike.setdefault((edit.solve, part.shape[1:], part.dtype, part.device), []).append((edit, part))
     solved: dict[Edit, Tensor] = {}
     for (solve, *_), found in alike.items():
@@ -112,12 +113,12 @@ def _compute_one(
     views: Sequence[MatrixView] | None,
 ) -> Change:
     old = _fetch(name, tensors)
-    work = _wide(old)
+    work = widened(old.detach())
     stale = None
     rows = []
     for edit in edits:
         part = edit.where.read(work)
-        others = [_wide(_fetch(other, tensors)) for other in edit.reads]
+        others = [widened(_fetch(other, tensors).detach()) for other in edit.reads]
         new_part = edit.op(part, *others) if edit.solve is None else edit.finished(part, solved.get(edit), *others)
         _check(edit, part, new_part)
         if views is not None:
@@ -134,11 +135,6 @@ def _compute_one(
             fix="keep this tensor in float32, or use gentler settings",
         )
     return Change(name, old, new, stale, tuple(rows))
-
-
-def _wide(tensor: Tensor) -> Tensor:
-    tensor = tensor.detach()
-    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
 def _fetch(name: str, tensors: Tensors) -> Tensor:

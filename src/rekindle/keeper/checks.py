@@ -78,7 +78,7 @@ def state_of(key: str, methods: Sequence[PerStepMethod], states: Sequence[Method
     found = {method.key: one for method, one in zip(methods, states, strict=True)}
     if key not in found:
         raise KeeperError(
-            expected=f"a method at work: {', '.join(found) or 'there is none'}",
+            expected=f"a per-step method of this Keeper: {', '.join(found) or 'there is none'}",
             got=repr(key),
             fix="name it in methods= of the Keeper; one-shot methods act at boundaries only",
         )

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-LOW = (torch.float16, torch.bfloat16)
+from rekindle.kernels.precision import HALF, widened
 
 
 def squared_distance(tensors: Sequence[Tensor], starts: list[Tensor] | None, factor: float) -> Tensor:
@@ -70,7 +70,7 @@ def power_iteration(matrices: Sequence[Tensor], vectors: Sequence[Tensor]) -> li
         [0.949, 0.316]
     """
     with _own_precision(matrices):
-        wide = [_wide(matrix) for matrix in matrices]
+        wide = [widened(matrix) for matrix in matrices]
         moved = [_times(_times(u, w), w.mT) for u, w in zip(vectors, wide, strict=True)]
     lengths = [torch.linalg.vector_norm(new, dim=-1, keepdim=True) for new in moved]
     return [
@@ -107,7 +107,7 @@ class _Parseval(Function):
         ctx.save_for_backward(*matrices)
         ctx.factor = factor
         with _own_precision(matrices):
-            ctx.grams = [w @ w.mT if _is_wide(w) else w.mT @ w for w in map(_wide, matrices)]
+            ctx.grams = [w @ w.mT if _is_wide(w) else w.mT @ w for w in map(widened, matrices)]
         torch._foreach_sub_([gram.diagonal(dim1=-2, dim2=-1) for gram in ctx.grams], scale)
         return factor * _sum_of_squares(ctx.grams)
 
@@ -118,7 +118,7 @@ class _Parseval(Function):
         matrices = ctx.saved_tensors
         grams = torch._foreach_mul(ctx.grams, upstream * (4 * ctx.factor))
         with _own_precision(matrices):
-            pairs = zip(map(_wide, matrices), grams, strict=True)
+            pairs = zip(map(widened, matrices), grams, strict=True)
             gradients = [gram @ w if _is_wide(w) else w @ gram for w, gram in pairs]
         return None, None, *gradients
 
@@ -129,7 +129,7 @@ class _Spectral(Function):
         count, vectors, power, factor = ctx.sizes = sizes
         matrices, additive = tensors[:count], tensors[count:]
         with _own_precision(tensors):
-            ctx.rows = [_times(u, _wide(w)) for u, w in zip(vectors, matrices, strict=True)]  # [..., in]
+            ctx.rows = [_times(u, widened(w)) for u, w in zip(vectors, matrices, strict=True)]  # [..., in]
         ctx.lengths = [torch.linalg.vector_norm(row, dim=-1) for row in ctx.rows]  # [...]
         ctx.save_for_backward(*additive)
         terms = [(length.pow(power) - 1).square().sum() for length in ctx.lengths]
@@ -161,7 +161,7 @@ def _sum_of_squares(tensors: Sequence[Tensor]) -> Tensor:
 def _norms(tensors: Sequence[Tensor]) -> list[Tensor]:
     """Return |w| of each tensor; all of one precision, at least float32."""
     kinds = {tensor.dtype for tensor in tensors}
-    if len(kinds) == 1 and not kinds & set(LOW):
+    if len(kinds) == 1 and not kinds & set(HALF):
         return list(torch._foreach_norm(list(tensors)))
     widest = torch.float64 if torch.float64 in kinds else torch.float32
     return [torch.linalg.vector_norm(tensor, dtype=widest) for tensor in tensors]
@@ -169,10 +169,6 @@ def _norms(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 def _is_wide(matrix: Tensor) -> bool:
     return matrix.shape[-1] >= matrix.shape[-2]
-
-
-def _wide(tensor: Tensor) -> Tensor:
-    return tensor.float() if tensor.dtype in LOW else tensor
 
 
 def _times(vector: Tensor, matrix: Tensor) -> Tensor:

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from rekindle.kernels.precision import wide_dtype, widened
+
 PIECE = 1 << 18  # values in the buffer
 
 
@@ -39,10 +41,10 @@ def magnitude(x: Tensor) -> Tensor:
         tensor([4., 6.])
     """
     if x.device.type != "cpu":
-        return torch.linalg.vector_norm(x, 1, dim=(0, 2), dtype=_wide(x.dtype))
+        return torch.linalg.vector_norm(x, 1, dim=(0, 2), dtype=wide_dtype(x.dtype))
     if x.numel() <= PIECE:
         return _summed(x.abs())
-    found = torch.zeros(x.shape[1], dtype=_wide(x.dtype))
+    found = torch.zeros(x.shape[1], dtype=wide_dtype(x.dtype))
     for piece in _magnitudes(x):
         found.add_(_summed(piece))
     return found
@@ -66,10 +68,10 @@ def largest(x: Tensor) -> Tensor:
         tensor([3., 2.])
     """
     if not x.numel():
-        return torch.zeros(x.shape[1], dtype=_wide(x.dtype), device=x.device)
+        return torch.zeros(x.shape[1], dtype=wide_dtype(x.dtype), device=x.device)
     if x.numel() <= PIECE or x.device.type != "cpu":
         return _peak(x.abs())
-    found = torch.zeros(x.shape[1], dtype=_wide(x.dtype))
+    found = torch.zeros(x.shape[1], dtype=wide_dtype(x.dtype))
     for piece in _magnitudes(x):
         torch.maximum(found, _peak(piece), out=found)
     return found
@@ -84,14 +86,10 @@ def _magnitudes(x: Tensor) -> Iterator[Tensor]:
 
 
 def _summed(x: Tensor) -> Tensor:
-    wide = _wide(x.dtype)
+    wide = wide_dtype(x.dtype)
     return (x[:, :, 0] if x.shape[2] == 1 else x.sum(2, dtype=wide)).sum(0, dtype=wide)
 
 
 def _peak(x: Tensor) -> Tensor:
     found = (x[:, :, 0] if x.shape[2] == 1 else x.amax(2)).amax(0)
-    return found.float() if found.dtype in (torch.bfloat16, torch.float16) else found
-
-
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
+    return widened(found)

@@ -1,26 +1,27 @@
 """Methods: cards, settings, spec strings and the registry; one folder for each kind, one file for each method.
 
-Names are loaded when they are first asked for: `rekindle.methods.fire` files import from below this package.
+Names are loaded when they are first asked for.
 """
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-_HOME = {
-    "Card": "rekindle.methods.card",
-    "change": "rekindle.methods.spec",
-    "links": "rekindle.methods.spec",
-    "list_methods": "rekindle.methods.registry",
-    "method": "rekindle.methods.registry",
-    "methods": "rekindle.methods.registry",
-    "name_of": "rekindle.methods.spec",
-    "settings": "rekindle.methods.frozen_settings",
-    "split": "rekindle.methods.spec",
-    "to_spec": "rekindle.methods.spec",
+from rekindle._lazy import lazy
+
+_HOMES = {
+    "Card": "card",
+    "change": "spec",
+    "links": "spec",
+    "list_methods": "registry",
+    "method": "registry",
+    "methods": "registry",
+    "name_of": "spec",
+    "settings": "frozen_settings",
+    "split": "spec",
+    "to_spec": "spec",
 }
-__all__ = list(_HOME)
+__all__ = [*_HOMES]
 
 if TYPE_CHECKING:
     from rekindle.methods.card import Card as Card
@@ -34,8 +35,4 @@ if TYPE_CHECKING:
     from rekindle.methods.spec import split as split
     from rekindle.methods.spec import to_spec as to_spec
 
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(importlib.import_module(_HOME[name]), name)
-    raise AttributeError(f"module 'rekindle.methods' has no attribute {name!r}")
+__getattr__, __dir__ = lazy(__name__, _HOMES)

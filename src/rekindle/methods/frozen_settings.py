@@ -1,4 +1,4 @@
-"""Settings are values: frozen, printable, comparable, checked at the door."""
+"""Settings are values: frozen, printable, comparable, checked when they are made."""
 
 from __future__ import annotations
 

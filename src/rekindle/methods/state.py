@@ -1,4 +1,4 @@
-"""A method at work inside a training loop: what the Keeper asks of it, and what it is given to start with.
+"""What a method keeps from step to step inside a training loop, and what it is given to begin with.
 
 A per-step method or recycler is frozen settings, as a one-shot method is; its `init(context)` returns a `MethodState`
 that holds what changes from step to step.
@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 
 from rekindle.edits.edit import Edits
 from rekindle.edits.update import Update
+from rekindle.errors import KeeperError
 from rekindle.graph.modules import tensors_of
 from rekindle.methods.card import Method
 
@@ -76,7 +77,7 @@ class StartingWeights(Mapping[str, Tensor]):
 
 
 class MethodState:
-    """A method at work. Everything has a default that does nothing, so that a method overrides what it does."""
+    """What a per-step method or recycler keeps; every default does nothing, a method overrides what it does."""
 
     def penalty(self) -> Tensor | None:
         """Return a term for the loss, or None."""
@@ -114,4 +115,13 @@ class PerStepMethod(Method, Protocol):
     """A per-step method or a recycler: frozen settings that can be started."""
 
     def init(self, context: MethodContext) -> MethodState:
-        """Return the method at work on a model."""
+        """Return what the method keeps, for a model."""
+
+
+def no_gradients() -> KeeperError:
+    """Return the error of a method that looks at gradients and finds none."""
+    return KeeperError(
+        expected="gradients of the step that was just taken",
+        got="none: .grad of every weight is None",
+        fix="call keeper.step() after optimizer.step() and before optimizer.zero_grad()",
+    )

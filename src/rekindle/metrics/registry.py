@@ -13,15 +13,15 @@ from types import ModuleType
 from rekindle.errors import SettingsError
 from rekindle.metrics.reading import MetricCard
 
-ROOM = "rekindle.metrics"
-# Files of the room that hold no metric; nor do those whose name starts with an underscore.
+PACKAGE = "rekindle.metrics"
+# Files of the package that hold no metric; nor do those whose name starts with an underscore.
 NO_METRICS = frozenset({"reading", "features", "registry", "audit", "findings", "probe"})
 
 
 @cache
 def metric_keys() -> tuple[str, ...]:
     """Return the keys of all metrics, sorted."""
-    names = (module.name for module in pkgutil.iter_modules(importlib.import_module(ROOM).__path__))
+    names = (module.name for module in pkgutil.iter_modules(importlib.import_module(PACKAGE).__path__))
     return tuple(sorted(name for name in names if not name.startswith("_") and name not in NO_METRICS))
 
 
@@ -41,7 +41,7 @@ def metric(key: str) -> ModuleType:
             got=repr(key),
             fix="see docs/glossary.md for what each one means",
         )
-    return importlib.import_module(f"{ROOM}.{key}")
+    return importlib.import_module(f"{PACKAGE}.{key}")
 
 
 def list_metrics() -> list[MetricCard]:

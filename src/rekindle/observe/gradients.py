@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy
 from rekindle.errors import EditError, PlanError
 from rekindle.graph import UnitGraph
 from rekindle.graph.export import as_call
+from rekindle.kernels.precision import wide_dtype
 from rekindle.observe.visit import batches_of, device_of, visit
 
 Data = Iterable[Any]
@@ -116,7 +117,7 @@ class _Tally:
 
     def add(self, parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
         if not self.average:
-            self.average = [torch.zeros_like(p, dtype=_wide(p.dtype), requires_grad=False) for p in parameters]
+            self.average = [torch.zeros_like(p, dtype=wide_dtype(p.dtype), requires_grad=False) for p in parameters]
             self.reached = [False] * len(parameters)
         pairs = list(zip(self.average, gradients, strict=True))
         here = [(old, g) for old, g in pairs if g is not None]
@@ -125,10 +126,6 @@ class _Tally:
         if len(here) < len(pairs):  # no gradient counts as a zero one
             torch._foreach_mul_([old for old, g in pairs if g is None], 1 - self.alpha)
         self.reached = [was or g is not None for was, g in zip(self.reached, gradients, strict=True)]
-
-
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
 def _plain(gradient: Tensor, dtype: torch.dtype) -> Tensor:

@@ -50,7 +50,7 @@ def _power(walk: Walk, call: Call, degree: float) -> Tensor:
 
 @rules("pow")
 def any_power(walk: Walk, call: Call) -> Any:
-    """A power with a given exponent; any other is curved."""
+    """A power with a given exponent; any other is not homogeneous."""
     base, exponent = call.args[:2]
     if isinstance(base, Value) and isinstance(exponent, (int, float)):
         return _power(walk, call, float(exponent))

@@ -17,7 +17,7 @@ RULES: dict[str, ScaleRule] = {}
 
 
 def rule(walk: Walk, call: Call) -> Any:
-    """Return the fields of forms of an operation's result."""
+    """Return the scale exponents of an operation's result."""
     try:
         return RULES.get(call.op, non_homogeneous)(walk, call)
     except (IndexError, RuntimeError, TypeError, ValueError):  # called in a way that the rule does not know

@@ -1,8 +1,9 @@
-"""By what each element of a value is multiplied when the parameters are: forms in the logarithms of their factors.
+"""By what each element of a value is multiplied when the parameters are.
 
-A *variable* is the logarithm of the factor of one block of one tensor. A *form* is a sum of variables with
-coefficients; its number is a *label*, and a field of labels (an int64 tensor, as in `value`) says for each element of a
-value by what it is multiplied. Where two elements must stay in proportion their forms are equal: an *equation*.
+A *variable* is the logarithm of the factor of one block of one tensor. *Exponents* are a sum of variables with
+coefficients; each such sum has a number, its *label*, and a tensor of labels (int64, as in `value`) says for each
+element of a value by what it is multiplied. Where two elements must stay in proportion their sums are equal: an
+*equation*.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ from torch import Tensor
 from rekindle.graph.value import compact, shrink
 
 NEUTRAL = -1  # label of elements that are zero, or infinite: in proportion to everything
-UNCHANGED = 0  # label of the empty form: raw inputs, constants, what comes out of a sigmoid
+UNCHANGED = 0  # label of the empty sum: raw inputs, constants, what comes out of a sigmoid
 LARGE = 1 << 40
 
 Exponents = dict[int, float]
 
 
 def constant(label: int, shape: Sequence[int]) -> Tensor:
-    """Return a field of one label."""
+    """Return a tensor of one label."""
     return torch.tensor(label).expand(tuple(shape))
 
 
 @dataclass
 class ScaleExponents:
-    """The forms met so far, and the equations between them."""
+    """The sums of exponents met so far, and the equations between them."""
 
     sums: list[Exponents] = field(default_factory=lambda: [{}])
     variables: int = 0
@@ -42,21 +43,21 @@ class ScaleExponents:
         self.variables += 1
         return self._label({self.variables - 1: 1.0})
 
-    def _label(self, form: Exponents) -> int:
-        key = tuple(sorted(form.items()))
+    def _label(self, exponents: Exponents) -> int:
+        key = tuple(sorted(exponents.items()))
         if key not in self._labels:
             self._labels[key] = len(self.sums)
-            self.sums.append(form)
+            self.sums.append(exponents)
         return self._labels[key]
 
     def sum(self, labels: Sequence[int], powers: Sequence[float]) -> int:
-        """Return the label of a sum of forms; zero times anything is zero."""
+        """Return the label of a sum of sums; zero times anything is zero."""
         if NEUTRAL in labels:
             return NEUTRAL
         return self._label(added((self.sums[label], power) for label, power in zip(labels, powers, strict=True)))
 
     def product(self, fields: Sequence[Tensor], powers: Sequence[float]) -> Tensor:
-        """Return the field of a product of powers, element by element."""
+        """Return the labels of a product of powers, element by element."""
         cores = torch.broadcast_tensors(*(compact(shrink(each)) for each in fields))
         shape = torch.broadcast_shapes(*(each.shape for each in fields))
         rows = torch.stack([core.reshape(-1) for core in cores])
@@ -65,7 +66,7 @@ class ScaleExponents:
         return labels[places].reshape(cores[0].shape).expand(shape)
 
     def tie(self, *fields: Tensor) -> Tensor:
-        """Write down that elements at the same place stay in proportion; return the field of them all."""
+        """Write down that elements at the same place stay in proportion; return the labels of them all."""
         shape = torch.broadcast_shapes(*(each.shape for each in fields))
         joined, *others = (compact(shrink(each)) for each in fields)
         for other in others:
@@ -76,7 +77,7 @@ class ScaleExponents:
         return joined.expand(shape)
 
     def settle(self, labels: Tensor, dims: Iterable[int]) -> Tensor:
-        """Write down that all elements along dimensions stay in proportion; return the field, of size one there."""
+        """Write down that all elements along dimensions stay in proportion; return the labels, of size one there."""
         core = compact(shrink(labels))
         wide = [d for d in dims if core.shape[d] > 1]
         one = self._shorter(core).amin(wide, keepdim=True) % LARGE - 1 if wide else core
@@ -100,20 +101,20 @@ class ScaleExponents:
         self.equations.append(added([(self.sums[a], 1.0), (self.sums[b], -1.0)]))
 
     def _shorter(self, labels: Tensor) -> Tensor:
-        """Return a number for each label by which the one with the shortest form is least, and NEUTRAL greatest."""
+        """Return a number for each label by which the one with the shortest sum is least, and NEUTRAL greatest."""
         lengths = torch.tensor([*map(len, self.sums), LARGE >> 20])  # the last stands for NEUTRAL
         return lengths[labels] * LARGE + labels + 1
 
 
 def added(terms: Iterable[tuple[Exponents, float]]) -> Exponents:
-    """Return a sum of forms with factors, without what cancels.
+    """Return a sum of sums with factors, without what cancels.
 
     Example:
         >>> added([({0: 1.0, 1: 2.0}, 1.0), ({1: 1.0}, -2.0)])
         {0: 1.0}
     """
     total: Exponents = {}
-    for form, factor in terms:
-        for variable, power in form.items():
+    for exponents, factor in terms:
+        for variable, power in exponents.items():
             total[variable] = total.get(variable, 0.0) + factor * power
     return {variable: power for variable, power in total.items() if abs(power) > 1e-9}

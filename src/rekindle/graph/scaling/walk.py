@@ -26,7 +26,7 @@ Curve = tuple[Tensor, str]  # labels of units, "module: operation"
 
 @dataclass
 class Walk:
-    """The fields of forms of all values met so far."""
+    """The scale exponents of all values met so far."""
 
     groups: Sequence[Group]
     summed: frozenset[int] = frozenset()  # calls whose result is only reduced
@@ -75,7 +75,7 @@ class Walk:
                 self.curves.append((distinct(*value.unit_labels, *met), str(location)))
 
     def fix(self, values: Iterable[Value], location: object) -> None:
-        """Keep values as they are, because something curved comes next."""
+        """Keep values as they are, because something that is not homogeneous comes next."""
         values = list(values)
         self.curve(values, location)
         for value in values:
@@ -85,12 +85,12 @@ class Walk:
 def homogeneity(
     trace_log: TraceLog, groups: Sequence[Group], rule: Callable[[Walk, Any], Any]
 ) -> tuple[ScaleConstraints, list[Curve]]:
-    """Return how sizes hang together, and what is curved on the way of which units.
+    """Return how sizes hang together, and what is not homogeneous on the way of which units.
 
     Args:
         trace_log: What the handlers wrote down, with its tape.
         groups: Units that are treated alike; blocks of tensors follow them.
-        rule: What an operation does to forms.
+        rule: What an operation does to scale exponents.
     """
     walk = Walk(groups, _summed(trace_log))
     leaving = {id(value) for value in trace_log.results}

@@ -9,32 +9,34 @@ Names are loaded when they are first asked for: who reads rows need not load wha
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-_HOME = {
-    "TRAIN_RUN": "rekindle.lab.runs.execute",
-    "Engine": "rekindle.lab.runs.execute",
-    "EngineError": "rekindle.lab.runs.execute",
-    "Event": "rekindle.lab.runs.execute",
-    "Listen": "rekindle.lab.runs.execute",
-    "LocalEngine": "rekindle.lab.runs.engines.local",
-    "RayEngine": "rekindle.lab.runs.engines.ray_cluster",
-    "Run": "rekindle.lab.runs.spec",
-    "StackingEngine": "rekindle.lab.runs.engines.stacking",
-    "Store": "rekindle.lab.runs.store",
-    "StoreError": "rekindle.lab.runs.store",
-    "Summary": "rekindle.lab.runs.execute",
-    "Sweep": "rekindle.lab.runs.sweep",
-    "SweepError": "rekindle.lab.runs.sweep",
-    "parse_sweep": "rekindle.lab.runs.sweep",
-    "read_lines": "rekindle.lab.runs.rows",
-    "read_sweep": "rekindle.lab.runs.sweep",
-    "run_sweep": "rekindle.lab.runs.execute",
-    "to_lines": "rekindle.lab.runs.rows",
-    "versions": "rekindle.lab.runs.store",
+from rekindle._lazy import lazy
+
+_HOMES = {
+    "Engine": "execute",
+    "EngineError": "execute",
+    "Event": "execute",
+    "Listen": "execute",
+    "LocalEngine": "engines.local",
+    "RayEngine": "engines.ray_cluster",
+    "Run": "spec",
+    "StackingEngine": "engines.stacking",
+    "Store": "store",
+    "StoreError": "store",
+    "Summary": "execute",
+    "Sweep": "sweep",
+    "SweepError": "sweep",
+    "TRAIN_RUN": "execute",
+    "parse_sweep": "sweep",
+    "read_lines": "rows",
+    "read_sweep": "sweep",
+    "run_sweep": "execute",
+    "save_comparison": "saved_comparison",
+    "to_lines": "rows",
+    "versions": "store",
 }
-__all__ = [*_HOME, "presets"]
+__all__ = [*_HOMES, "presets"]
 
 if TYPE_CHECKING:
     from rekindle.lab.runs import presets as presets
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from rekindle.lab.runs.execute import run_sweep as run_sweep
     from rekindle.lab.runs.rows import read_lines as read_lines
     from rekindle.lab.runs.rows import to_lines as to_lines
+    from rekindle.lab.runs.saved_comparison import save_comparison as save_comparison
     from rekindle.lab.runs.spec import Run as Run
     from rekindle.lab.runs.store import Store as Store
     from rekindle.lab.runs.store import StoreError as StoreError
@@ -59,14 +62,4 @@ if TYPE_CHECKING:
     from rekindle.lab.runs.sweep import parse_sweep as parse_sweep
     from rekindle.lab.runs.sweep import read_sweep as read_sweep
 
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(importlib.import_module(_HOME[name]), name)
-    if name == "presets":
-        return importlib.import_module("rekindle.lab.runs.presets")
-    raise AttributeError(f"module 'rekindle.lab.runs' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy(__name__, _HOMES, ("presets",))

@@ -1,4 +1,4 @@
-"""A sweep: a YAML spec, checked at the door and expanded into runs.
+"""A sweep: a YAML spec, checked first and expanded into runs.
 
     protocol: warm_start:fraction=0.1     # any field of a run, the same for all
     data: digits

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal, Protocol
+from typing import Annotated, ClassVar, Literal, Protocol
 
+from pydantic import Field
 from torch import Tensor
 
 from rekindle.edits.edit import Edit, Edits, Skip
@@ -17,6 +18,15 @@ from rekindle.observe import Evidence
 from rekindle.seeds import generator
 
 Which = Literal["all", "weights"]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+# What the cards of the three say alike.
+COST = "One pass over the parameters; the chosen positions take eight bytes each while the plan is held."
+ALL_PARAMETERS = (
+    "All parameters count, as in eq. 1: also biases and normalization, whose draw is the constant that they start "
+    "from. which='weights' leaves them alone."
+)
+UNDER_WEIGHT_NORM = "Under weight_norm gain and direction are the parameters; running statistics of BatchNorm are none."
+MOMENTS = "Optimizer moments are cleared exactly at the elements that are drawn afresh."
 TOO_SMALL = "too small: the fraction of it rounds to no element"
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
-from pydantic import Field
 from torch import nn
 from torch.optim import Optimizer
 
@@ -14,7 +13,7 @@ from rekindle.graph import UnitGraph
 from rekindle.methods.apply import treat_
 from rekindle.methods.card import Card
 from rekindle.methods.frozen_settings import settings
-from rekindle.methods.one_shot._sparse import sparsify
+from rekindle.methods.one_shot._sparse import COST, NOT_TREATED, Probability, sparsify
 from rekindle.observe import Evidence
 
 CARD = Card(
@@ -26,13 +25,13 @@ CARD = Card(
     "and ones, over weights and one-dimensional tensors.",
     when="For experiments: it makes a network as sparse as mutually_frozen does, without zeros that hold each other in "
     "pairs of a row and a column. Never to help a network.",
-    cost="One pass over the parameters; the masks take a byte an element while the plan is held.",
+    cost=COST,
     deviations=(
         "The probability is what is set; what comes of it is in the record's notes. The paper's second list of levels "
         "(0.75, 0.9, 0.96, 0.99 for 0.5, 0.8, 0.92, 0.98) also counts values below 1e-4, half of its fresh weights.",
         "One-dimensional tensors (biases, normalization) are masked too: mono-sparse weights, made in the same way, "
         "get them back.",
-        "Embeddings and parameters of several dimensions that are no weights are left alone.",
+        NOT_TREATED,
         "Under weight_norm the effective weight is masked, through gain and direction.",
         "Optimizer moments are cleared exactly at the zeros.",
     ),
@@ -60,7 +59,7 @@ class DoublySparse:
     card: ClassVar[Card] = CARD
     identity: ClassVar[dict[str, Any]] = {"probability": 0.0}
 
-    probability: Annotated[float, Field(ge=0, le=1)] = 0.5
+    probability: Probability = 0.5
     skip: tuple[str, ...] = ()
 
     def plan(self, graph: UnitGraph, evidence: Evidence, seed: int) -> Edits:

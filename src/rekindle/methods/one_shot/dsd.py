@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -20,7 +19,7 @@ from rekindle.methods.apply import treat_
 from rekindle.methods.card import Card
 from rekindle.methods.frozen_settings import settings
 from rekindle.methods.one_shot._fresh import Draw, Fresh
-from rekindle.methods.one_shot._subset import TOO_SMALL, Which, candidates
+from rekindle.methods.one_shot._subset import ALL_PARAMETERS, MOMENTS, TOO_SMALL, Fraction, Which, candidates
 from rekindle.observe import Evidence
 
 CARD = Card(
@@ -40,12 +39,11 @@ CARD = Card(
         "Small is judged within each tensor, to the nearest whole number of elements; scope='global' judges all "
         "together, where layers with a small initializer and zero biases go first. The paper does not say.",
         "Of equal magnitudes the first are taken, so that the result is the same on every device.",
-        "All parameters count, as in eq. 1: also biases and normalization, whose draw is the constant that they start "
-        "from. which='weights' leaves them alone.",
+        ALL_PARAMETERS,
         "Han et al. prune, train the rest and set the pruned weights to zero once; here, as in our source, they are "
         "drawn afresh, as often as you like.",
         "Under weight_norm gain and direction are the parameters.",
-        "Optimizer moments are cleared exactly at the elements that are drawn afresh.",
+        MOMENTS,
     ),
     example="""
 >>> import torch
@@ -76,7 +74,7 @@ class Dsd:
     card: ClassVar[Card] = CARD
     identity: ClassVar[dict[str, Any]] = {"fraction": 0.0}
 
-    fraction: Annotated[float, Field(ge=0, le=1)] = 0.2
+    fraction: Fraction = 0.2
     scope: Literal["tensor", "global"] = "tensor"
     which: Which = "all"
     fresh: Fresh = "init"

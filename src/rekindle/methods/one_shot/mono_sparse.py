@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
-from pydantic import Field
 from torch import nn
 from torch.optim import Optimizer
 
@@ -14,7 +13,7 @@ from rekindle.graph import UnitGraph
 from rekindle.methods.apply import treat_
 from rekindle.methods.card import Card
 from rekindle.methods.frozen_settings import settings
-from rekindle.methods.one_shot._sparse import sparsify
+from rekindle.methods.one_shot._sparse import COST, NOT_TREATED, Probability, sparsify
 from rekindle.observe import Evidence
 
 CARD = Card(
@@ -26,14 +25,14 @@ CARD = Card(
     "m a random mask, as in doubly_sparse; one-dimensional tensors get 1.0 added after their mask.",
     when="For experiments: as sparse as the other two, and still able to learn. To revive a trained network use "
     "dirac_reset.",
-    cost="One pass over the parameters; the masks take a byte an element while the plan is held.",
+    cost=COST,
     deviations=(
         "The probability is what is set; the share of zeros before the Dirac is added is in the record's notes.",
         "1.0 is added to all one-dimensional tensors ('such as batch normalization multiplication factors'), also to "
         "biases and shifts.",
         "Linear weights get the identity as far as there are rows and columns; fused projections one for each of "
         "queries, keys and values, grouped convolutions one for each group.",
-        "Embeddings and parameters of several dimensions that are no weights are left alone.",
+        NOT_TREATED,
         "Under weight_norm the effective weight is treated, through gain and direction.",
         "Optimizer moments are cleared exactly where something was set or added.",
     ),
@@ -61,7 +60,7 @@ class MonoSparse:
     card: ClassVar[Card] = CARD
     identity: ClassVar[dict[str, Any]] = {"skip": ("*",)}
 
-    probability: Annotated[float, Field(ge=0, le=1)] = 0.5
+    probability: Probability = 0.5
     skip: tuple[str, ...] = ()
 
     def plan(self, graph: UnitGraph, evidence: Evidence, seed: int) -> Edits:

@@ -244,12 +244,12 @@ def _why(graph: UnitGraph, tensor: str) -> str:
 
 
 def _notices(graph: UnitGraph) -> tuple[str, ...]:
-    curved = [group for group in graph.groups if group.non_homogeneous]
-    if not curved:
+    found = [group for group in graph.groups if group.non_homogeneous]
+    if not found:
         return ()
-    first = curved[0]
+    first = found[0]
     return (
-        f"{len(curved)} of {len(graph.groups)} unit groups pass something that is not positively homogeneous (first: "
+        f"{len(found)} of {len(graph.groups)} unit groups pass something that is not positively homogeneous (first: "
         f"{first.name}, {first.non_homogeneous[0]}); what enters it keeps its size, and the weights around it do not "
         "reach their initial norms",
     )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
-from pydantic import Field
 from torch import nn
 from torch.optim import Optimizer
 
@@ -15,7 +14,15 @@ from rekindle.methods.apply import treat_
 from rekindle.methods.card import Card
 from rekindle.methods.frozen_settings import settings
 from rekindle.methods.one_shot._fresh import Fresh
-from rekindle.methods.one_shot._subset import Which, redraw_at_random
+from rekindle.methods.one_shot._subset import (
+    ALL_PARAMETERS,
+    COST,
+    MOMENTS,
+    UNDER_WEIGHT_NORM,
+    Fraction,
+    Which,
+    redraw_at_random,
+)
 from rekindle.observe import Evidence
 
 CARD = Card(
@@ -28,16 +35,15 @@ CARD = Card(
     "of `fraction` ones fixed by mask_seed and w0 a fresh draw by seed.",
     when="Between rounds of training on the same, small data set: what is never drawn afresh (the fit hypothesis) "
     "learns to do without the rest. Keep mask_seed and give each round its own seed.",
-    cost="One pass over the parameters; the chosen positions take eight bytes each while the plan is held.",
+    cost=COST,
     deviations=(
         "The part is chosen by mask_seed and the tensor's name, not stored: every round and every copy of the model "
         "finds the same elements.",
         "The part is taken tensor by tensor, each to the nearest whole number of elements; a tensor of one or two "
         "elements has no part at 0.2 and is listed.",
-        "All parameters count, as in eq. 1: also biases and normalization, whose draw is the constant that they start "
-        "from. which='weights' leaves them alone.",
-        "Under weight_norm gain and direction are the parameters; running statistics of BatchNorm are none.",
-        "Optimizer moments are cleared exactly at the elements that are drawn afresh.",
+        ALL_PARAMETERS,
+        UNDER_WEIGHT_NORM,
+        MOMENTS,
     ),
     example="""
 >>> import torch
@@ -70,7 +76,7 @@ class Wels:
     card: ClassVar[Card] = CARD
     identity: ClassVar[dict[str, Any]] = {"fraction": 0.0}
 
-    fraction: Annotated[float, Field(ge=0, le=1)] = 0.2
+    fraction: Fraction = 0.2
     mask_seed: int = 0
     which: Which = "all"
     fresh: Fresh = "init"

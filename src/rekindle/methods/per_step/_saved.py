@@ -1,4 +1,4 @@
-"""Tensors that a method at work keeps from step to step, taken from a state dict or from initial weights."""
+"""Tensors that a method keeps from step to step, taken from a state dict or from initial weights."""
 
 from __future__ import annotations
 

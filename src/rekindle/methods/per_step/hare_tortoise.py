@@ -10,6 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from rekindle.edits.update import Replace, Update
+from rekindle.kernels.precision import widened
 from rekindle.methods.card import Card
 from rekindle.methods.frozen_settings import settings
 from rekindle.methods.per_step._saved import fitting
@@ -73,14 +74,14 @@ class HareTortoise:
     clear_moments: bool = False
 
     def init(self, context: MethodContext) -> MethodState:
-        """Return Hare and Tortoise at work."""
+        """Return the state of Hare and Tortoise."""
         statistics = [name for name in context.graph.statistics() if name in context.tensors]
         averaged = {name: context.tensors[name] for name in statistics if context.tensors[name].is_floating_point()}
         return _State(self, context.trained() | averaged)
 
 
 class _State(MethodState):
-    """Hare and Tortoise at work.
+    """State of Hare and Tortoise.
 
     Attributes:
         tortoise: The slow tensors by name: trained parameters and running statistics. To predict with them, load them
@@ -89,15 +90,15 @@ class _State(MethodState):
 
     def __init__(self, settings: HareTortoise, hare: dict[str, Tensor]) -> None:
         self._settings, self._hare = settings, hare
-        self._low = any(_wide(tensor) is not tensor for tensor in hare.values())
-        self.tortoise = {name: _wide(tensor.detach()).clone() for name, tensor in hare.items()}
+        self._low = any(widened(tensor) is not tensor for tensor in hare.values())
+        self.tortoise = {name: widened(tensor.detach()).clone() for name, tensor in hare.items()}
 
     @torch.no_grad()
     def after_step(self, step: int) -> tuple[Update, ...]:
         if not self._hare:
             return ()
         fast, slow = list(self._hare.values()), list(self.tortoise.values())
-        torch._foreach_lerp_(slow, [_wide(t) for t in fast] if self._low else fast, 1 - self._settings.momentum)
+        torch._foreach_lerp_(slow, [widened(t) for t in fast] if self._low else fast, 1 - self._settings.momentum)
         if step % self._settings.period:
             return ()
         return (Replace(fast, slow, self._settings.clear_moments),)
@@ -107,7 +108,3 @@ class _State(MethodState):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.tortoise = fitting(state["tortoise"], self.tortoise, "a saved tortoise")
-
-
-def _wide(tensor: Tensor) -> Tensor:
-    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor

@@ -61,7 +61,7 @@ class L2:
     skip: tuple[str, ...] = ()
 
     def init(self, context: MethodContext) -> MethodState:
-        """Return L2 at work."""
+        """Return the state of L2."""
         tensors = list(chosen(context, self.which, self.skip).values())
         return _State(tensors, self.strength) if self.strength and tensors else MethodState()
 

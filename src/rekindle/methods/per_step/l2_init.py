@@ -70,7 +70,7 @@ class L2Init:
     skip: tuple[str, ...] = ()
 
     def init(self, context: MethodContext) -> MethodState:
-        """Return L2 Init at work."""
+        """Return the state of L2 Init."""
         tensors = chosen(context, self.which, self.skip)
         factor = self.strength / 2 if self.form == "half" else self.strength
         return _State(tensors, context.reference, factor) if self.strength and tensors else MethodState()

@@ -69,13 +69,13 @@ class Parseval:
     skip: tuple[str, ...] = ()
 
     def init(self, context: MethodContext) -> MethodState:
-        """Return Parseval regularization at work."""
+        """Return the state of Parseval regularization."""
         found, left = matrices(context, self.skip)
         return _State(self, found if self.strength else [], left)
 
 
 class _State(MethodState):
-    """Parseval at work.
+    """State of Parseval.
 
     Attributes:
         skipped: Weights without a penalty, with the reason.

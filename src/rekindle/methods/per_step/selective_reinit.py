@@ -11,13 +11,12 @@ from pydantic import Field
 from torch import Tensor
 
 from rekindle.edits.edit import Edit, Edits
-from rekindle.errors import KeeperError
 from rekindle.graph import UnitGraph
 from rekindle.graph.names import matches
 from rekindle.kernels.subsets import smallest
 from rekindle.methods.card import Card
 from rekindle.methods.frozen_settings import settings
-from rekindle.methods.state import MethodContext, MethodState
+from rekindle.methods.state import MethodContext, MethodState, no_gradients
 
 CARD = Card(
     key="selective_reinit",
@@ -72,7 +71,7 @@ class SelectiveReinit:
     skip: tuple[str, ...] = ()
 
     def init(self, context: MethodContext) -> MethodState:
-        """Return selective reinitialization at work."""
+        """Return the state of selective reinitialization."""
         return _State(self, context)
 
 
@@ -92,11 +91,7 @@ class _State(MethodState):
         if step % self.settings.period or not self.settings.rate or not self.weights:
             return None
         if all(weight.grad is None for weight in self.weights.values()):
-            raise KeeperError(
-                expected="gradients of the step that was just taken",
-                got="none: .grad of every weight is None",
-                fix="call keeper.step() after optimizer.step() and before optimizer.zero_grad()",
-            )
+            raise no_gradients()
         return Edits(tuple(self._edits(f"{self.settings.key} at step {step}")))
 
     @torch.no_grad()

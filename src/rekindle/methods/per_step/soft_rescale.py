@@ -107,7 +107,7 @@ class SoftRescale:
     skip: tuple[str, ...] = ()
 
     def init(self, context: MethodContext) -> MethodState:
-        """Return Soft Weight Rescaling at work.
+        """Return the state of Soft Weight Rescaling.
 
         Raises:
             KeeperError: The model was not traced, which these settings need, or lies on several devices.

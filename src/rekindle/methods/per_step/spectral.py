@@ -12,6 +12,7 @@ from torch import Tensor
 from rekindle.edits.update import Update
 from rekindle.graph.names import matches
 from rekindle.kernels.penalties import power_iteration, spectral
+from rekindle.kernels.precision import wide_dtype
 from rekindle.methods.card import Card
 from rekindle.methods.frozen_settings import settings
 from rekindle.methods.per_step._layers import Matrix, biases, matrices, shifts
@@ -72,7 +73,7 @@ class Spectral:
     skip: tuple[str, ...] = ()
 
     def init(self, context: MethodContext) -> MethodState:
-        """Return spectral regularization at work."""
+        """Return the state of spectral regularization."""
         found, left = matrices(context, self.skip)
         added = [name for name in (*biases(context), *shifts(context)) if not matches(name, self.skip)]
         tensors = [context.tensors[name] for name in added]
@@ -80,7 +81,7 @@ class Spectral:
 
 
 class _State(MethodState):
-    """Spectral regularization at work.
+    """State of spectral regularization.
 
     Attributes:
         skipped: Weights without a penalty, with the reason.
@@ -118,6 +119,5 @@ class _State(MethodState):
 def _drawn(matrix: Matrix, seed: int) -> Tensor:
     """Return a unit vector [..., out] drawn for a weight."""
     weight = matrix.read().detach()
-    kind = torch.float32 if weight.dtype in (torch.float16, torch.bfloat16) else weight.dtype
     values = torch.randn(weight.shape[:-1], generator=generator(seed, matrix.name, "spectral"))
-    return torch.nn.functional.normalize(values, dim=-1).to(weight.device, kind)
+    return torch.nn.functional.normalize(values, dim=-1).to(weight.device, wide_dtype(weight.dtype))

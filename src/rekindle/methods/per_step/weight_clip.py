@@ -68,7 +68,7 @@ class WeightClip:
     skip: tuple[str, ...] = ()
 
     def init(self, context: MethodContext) -> MethodState:
-        """Return weight clipping at work."""
+        """Return the state of weight clipping."""
         known = {name: bound for name, bound in _bounds(context).items() if not matches(name, self.skip)}
         trained = context.trained()
         clipped = {name: self.kappa * bound for name, bound in known.items() if name in trained}
@@ -77,7 +77,7 @@ class WeightClip:
 
 
 class _State(MethodState):
-    """Weight clipping at work.
+    """State of weight clipping.
 
     Attributes:
         bounds: The largest magnitude of each clipped tensor, by name.

@@ -11,11 +11,11 @@ from pydantic import Field
 from torch import Tensor
 
 from rekindle.graph import UnitGraph
-from rekindle.graph.names import matches
 from rekindle.graph.regions import UnitIndex
 from rekindle.kernels.per_feature import by_feature, magnitude
 from rekindle.methods.card import Card
 from rekindle.methods.frozen_settings import settings
+from rekindle.methods.recyclers._units import device_of, not_skipped
 from rekindle.methods.recycling import Means
 from rekindle.methods.state import MethodContext, MethodState
 from rekindle.observe.read_points import ReadPoint
@@ -83,7 +83,7 @@ class Cbp:
     skip: tuple[str, ...] = ()
 
     def init(self, context: MethodContext) -> MethodState:
-        """Return continual backpropagation at work."""
+        """Return the state of continual backpropagation."""
         return _State(self, context)
 
 
@@ -98,9 +98,9 @@ class _State(MethodState):
         self.settings, self.watch = settings, context.watch
         self.layout, self.mean_layout = context.watch.layout("magnitude"), context.watch.layout("mean")
         self.readers = _outgoing(context.graph, context.tensors, self.layout.points)
-        self.sizes = {name: span.stop - span.start for name, span in self.layout.units.items()}
-        self.sizes = {name: size for name, size in self.sizes.items() if not matches(name, settings.skip)}
-        device = next(iter(context.tensors.values())).device if context.tensors else torch.device("cpu")
+        spans = not_skipped(self.layout.units, settings.skip)
+        self.sizes = {name: span.stop - span.start for name, span in spans.items()}
+        device = device_of(context)
         self.utility = torch.zeros(self.layout.features, device=device)
         self.mean = torch.zeros(self.mean_layout.features, device=device)
         self.age = torch.zeros(self.layout.size, device=device)

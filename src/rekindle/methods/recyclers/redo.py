@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
-from pydantic import Field
 from torch import Tensor
 
-from rekindle.graph.names import matches
 from rekindle.kernels.per_feature import relative
 from rekindle.methods.card import Card
 from rekindle.methods.frozen_settings import settings
+from rekindle.methods.recyclers._units import RECYCLED, Period, Threshold, not_skipped
 from rekindle.methods.state import MethodContext, MethodState
 
 CARD = Card(
@@ -21,7 +20,7 @@ CARD = Card(
     source="Sokar et al. 2023, The Dormant Neuron Phenomenon in Deep Reinforcement Learning; FIRE: D",
     what="Every `period` steps, units whose score is at most `threshold` are recycled. "
     "The score of a unit is its mean |activation| over the mean of its layer: s_i = E|h_i| / mean_k E|h_k|. Recycled "
-    "units have fresh incoming weights, neutral normalization, silent outgoing weights and cleared moments.",
+    f"units have {RECYCLED}.",
     when="When many units have gone dormant, as in reinforcement learning with high replay ratios. Not when the layer "
     "is sparse by design.",
     cost="Activations are looked at only in the step before a recycling: next to nothing otherwise. Measured in "
@@ -67,12 +66,12 @@ class Redo:
     identity: ClassVar[dict[str, Any]] = {"skip": ("*",)}
     observes: ClassVar[tuple[str, ...]] = ("magnitude",)
 
-    threshold: Annotated[float, Field(ge=0, lt=1)] = 0.025
-    period: Annotated[int, Field(ge=1)] = 1000
+    threshold: Threshold = 0.025
+    period: Period = 1000
     skip: tuple[str, ...] = ()
 
     def init(self, context: MethodContext) -> MethodState:
-        """Return ReDo at work."""
+        """Return the state of ReDo."""
         return _State(self, context)
 
 
@@ -86,12 +85,8 @@ class _State(MethodState):
     def choose(self, step: int) -> Mapping[str, Tensor]:
         if not self.watches(step):
             return {}
-        found = self.watch.seen("magnitude")
-        return {
-            name: dormant(values, self.settings.threshold)
-            for name, values in found.items()
-            if not matches(name, self.settings.skip)
-        }
+        found = not_skipped(self.watch.seen("magnitude"), self.settings.skip)
+        return {name: dormant(values, self.settings.threshold) for name, values in found.items()}
 
 
 def dormant(magnitude: Tensor, threshold: float) -> Tensor:

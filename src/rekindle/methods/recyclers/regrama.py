@@ -10,13 +10,13 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from rekindle.errors import KeeperError, NoEffectWarning
+from rekindle.errors import NoEffectWarning
 from rekindle.graph.groups import Group
-from rekindle.graph.names import matches
 from rekindle.methods.card import Card
 from rekindle.methods.frozen_settings import settings
+from rekindle.methods.recyclers._units import RECYCLED, Threshold, not_skipped
 from rekindle.methods.recycling import recyclable
-from rekindle.methods.state import MethodContext, MethodState
+from rekindle.methods.state import MethodContext, MethodState, no_gradients
 
 CARD = Card(
     key="regrama",
@@ -25,7 +25,7 @@ CARD = Card(
     source="Liu et al. 2025, Measure gradients, not activations!, arXiv 2505.24061",
     what="Every `period` steps, units whose gradient is at most `threshold` of their layer's are recycled. "
     "The score of a unit is the magnitude of its gradient over the mean of its layer: G_i = E|g_i| / mean_k E|g_k|. "
-    "Recycled units have fresh incoming weights, neutral normalization, silent outgoing weights and cleared moments.",
+    f"Recycled units have {RECYCLED}.",
     when="Where a small activation does not mean a useless unit: residual networks, norms, GELU. Not with a period of "
     "a few steps: a recycled unit has no gradient until its outgoing weights have moved.",
     cost="Nothing but in the steps that recycle: one pass over the gradients. Measured in benchmarks/.",
@@ -68,12 +68,12 @@ class Regrama:
     card: ClassVar[Card] = CARD
     identity: ClassVar[dict[str, Any]] = {"skip": ("*",)}
 
-    threshold: Annotated[float, Field(ge=0, lt=1)] = 0.01
+    threshold: Threshold = 0.01
     period: Annotated[int, Field(ge=2)] = 1000
     skip: tuple[str, ...] = ()
 
     def init(self, context: MethodContext) -> MethodState:
-        """Return ReGraMa at work."""
+        """Return the state of ReGraMa."""
         return _State(self, context)
 
 
@@ -81,7 +81,7 @@ class _State(MethodState):
     def __init__(self, settings: Regrama, context: MethodContext) -> None:
         self.settings, self.tensors = settings, context.tensors
         groups, _ = recyclable(context.graph, context.model)
-        self.groups = [group for group in groups if not matches(group.name, settings.skip)]
+        self.groups = list(not_skipped({group.name: group for group in groups}, settings.skip).values())
 
     def choose(self, step: int) -> Mapping[str, Tensor]:
         if step % self.settings.period or not self.groups:
@@ -89,20 +89,12 @@ class _State(MethodState):
         found = {group.name: magnitude(group, self.tensors) for group in self.groups}
         known = {name: values for name, values in found.items() if values is not None}
         if not known:
-            raise _no_gradients()
+            raise no_gradients()
         if not any(bool(values.any()) for values in known.values()):
             told = "regrama: the gradients of all incoming weights are zero, so that no unit was recycled"
             warnings.warn(told, NoEffectWarning, stacklevel=4)
             return {}
         return {name: stuck(values, self.settings.threshold) for name, values in known.items()}
-
-
-def _no_gradients() -> KeeperError:
-    return KeeperError(
-        expected="gradients of the step that was just taken",
-        got="none: .grad of every weight is None",
-        fix="call keeper.step() after optimizer.step() and before optimizer.zero_grad()",
-    )
 
 
 @torch.no_grad()

@@ -9,9 +9,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from rekindle.graph.names import matches
 from rekindle.methods.card import Card
 from rekindle.methods.frozen_settings import settings
+from rekindle.methods.recyclers._units import RECYCLED, Period, Threshold, device_of, not_skipped
 from rekindle.methods.state import MethodContext, MethodState
 
 CARD = Card(
@@ -23,7 +23,7 @@ CARD = Card(
     "A unit fires in a step when its activation is not zero for some sample of the batch. Of each unit the lengths of "
     "its silences (steps between two firings) are counted; when it has been silent for a steps and the share of its "
     "silences of at least that length, P(A >= a), is no more than `threshold`, it is taken for dead. Recycled units "
-    "have fresh incoming weights, neutral normalization, silent outgoing weights and cleared moments, and no history.",
+    f"have {RECYCLED}, and no history.",
     when="When units die and it is not known how long a silence is too long: rare detectors are left alone. For units "
     "that can be zero (ReLU); others (GELU, tanh, SiLU, what a LayerNorm gives) always fire and are never recycled.",
     cost="Activations are looked at in every step; memory is 4 (longest + 2) bytes a unit. Whether a unit is due "
@@ -71,14 +71,14 @@ class Snr:
     identity: ClassVar[dict[str, Any]] = {"skip": ("*",)}
     observes: ClassVar[tuple[str, ...]] = ("fired",)
 
-    threshold: Annotated[float, Field(ge=0, lt=1)] = 0.02
+    threshold: Threshold = 0.02
     firings: Annotated[int, Field(ge=1)] = 50
     longest: Annotated[int, Field(ge=1)] = 512
-    period: Annotated[int, Field(ge=1)] = 1
+    period: Period = 1
     skip: tuple[str, ...] = ()
 
     def init(self, context: MethodContext) -> MethodState:
-        """Return self-normalized resets at work."""
+        """Return the state of self-normalized resets."""
         return _State(self, context)
 
 
@@ -93,8 +93,8 @@ class _State(MethodState):
     def __init__(self, settings: Snr, context: MethodContext) -> None:
         self.settings, self.watch = settings, context.watch
         self.layout = context.watch.layout("fired")
-        self.spans = {name: span for name, span in self.layout.units.items() if not matches(name, settings.skip)}
-        device = next(iter(context.tensors.values())).device if context.tensors else torch.device("cpu")
+        self.spans = not_skipped(self.layout.units, settings.skip)
+        device = device_of(context)
         units, self.columns = self.layout.size if self.spans else 0, settings.longest + 2
         self.reached = torch.zeros(units * self.columns, dtype=torch.int32, device=device)
         self.first = torch.arange(units, device=device) * self.columns

@@ -1,0 +1,34 @@
+"""What recyclers share: settings, words for their cards, and how units are left alone by name."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Annotated, TypeVar
+
+import torch
+from pydantic import Field
+
+from rekindle.graph.names import matches
+from rekindle.methods.state import MethodContext
+
+Threshold = Annotated[float, Field(ge=0, lt=1)]
+Period = Annotated[int, Field(ge=1)]
+Seen = TypeVar("Seen")
+
+RECYCLED = "fresh incoming weights, neutral normalization, silent outgoing weights and cleared moments"
+
+
+def not_skipped(groups: Mapping[str, Seen], skip: Collection[str]) -> dict[str, Seen]:
+    """Return what is known of groups, without those that fit a pattern.
+
+    Example:
+        >>> not_skipped({"stem": 1, "head": 2}, ["he*"])
+        {'stem': 1}
+    """
+    return {name: seen for name, seen in groups.items() if not matches(name, skip)}
+
+
+def device_of(context: MethodContext) -> torch.device:
+    """Return the device of the model's first tensor; the CPU without one."""
+    first = next(iter(context.tensors.values()), None)
+    return torch.device("cpu") if first is None else first.device
