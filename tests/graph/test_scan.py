@@ -3,15 +3,15 @@
 import torch
 from torch import nn
 
-import rekindle as rk
 from rekindle.graph.scan import scan
+from rekindle.testing.aged import graph_of
 from rekindle.testing.zoo import zoo
 
 
 def test_scanned_matrices_are_the_traced_ones():
     for member in zoo():
         model = member.build()
-        traced = {w.name: w for w in rk.trace(model, member.example()).weights}
+        traced = {w.name: w for w in graph_of(member).weights}
         tensors = dict(model.named_parameters())
         for weight in scan(model).weights:
             if weight.name in traced:

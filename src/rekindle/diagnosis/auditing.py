@@ -20,7 +20,7 @@ from rekindle.errors import RekindleError
 from rekindle.graph import UnitGraph, trace
 from rekindle.graph.modules import tensors_of
 from rekindle.graph.scan import scan
-from rekindle.graph.scan_state_dict import scan_names
+from rekindle.graph.scan_state_dict import scan_state_dict
 from rekindle.kernels.finite import finite
 from rekindle.metrics.features import gather_features
 from rekindle.metrics.reading import MetricCard, MetricInputs, Reading
@@ -200,7 +200,7 @@ def _inputs_of(
     if not isinstance(model, nn.Module):
         tensors, shapes = _stored(model)
         name = str(Path(model).name) if isinstance(model, (str, os.PathLike)) else "a state dict"
-        return MetricInputs(tensors, scan_names(shapes), start, seed=seed), name
+        return MetricInputs(tensors, scan_state_dict(shapes), start, seed=seed), name
     batches = _kept(data)
     if example is None and batches:
         first = batches[0]

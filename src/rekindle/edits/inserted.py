@@ -1,4 +1,4 @@
-"""What a operation puts into a model. Everything here can be copied and pickled, and its numbers are in the state dict.
+"""What surgery puts into a model. Everything here can be copied and pickled, and its numbers are in the state dict.
 
 A wrapper stands at the place of a module and calls it. A normalization follows a module as a hook - the only one of
 ours that stays - because a wrapper would change the names of all parameters below it; its two numbers are buffers.

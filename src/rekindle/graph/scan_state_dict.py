@@ -13,14 +13,14 @@ TRANSPOSED = ("c_attn.weight", "c_proj.weight", "c_fc.weight")  # GPT-2's Conv1D
 SMALLEST = 2  # a matrix needs two rows and two columns
 
 
-def scan_names(shapes: Mapping[str, tuple[int, ...]]) -> UnitGraph:
+def scan_state_dict(shapes: Mapping[str, tuple[int, ...]]) -> UnitGraph:
     """Return a graph without unit groups: every tensor of two or more dimensions that is no embedding is a weight.
 
     Linear layers are read as [out, in], convolutions as [out, in, kernel...] (a grouped one looks like one with few
     inputs), GPT-2's Conv1D by its names. What a name cannot tell (roles, ties, initializers) is left open.
 
     Example:
-        >>> [w.name for w in scan_names({"fc.weight": (3, 4), "fc.bias": (3,), "wte.weight": (9, 4)}).weights]
+        >>> [w.name for w in scan_state_dict({"fc.weight": (3, 4), "fc.bias": (3,), "wte.weight": (9, 4)}).weights]
         ['fc.weight', 'wte.weight']
     """
     return UnitGraph(

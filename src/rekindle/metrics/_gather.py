@@ -39,7 +39,7 @@ class Reservoir:
         return numbers, keys[numbers]
 
     def take(self, keys: Tensor, values: dict[str, Tensor]) -> None:
-        """Take candidates in, and let go what no longer has a point; rows stay in the order in which they came."""
+        """Take candidates in, and let go what no longer has a place; rows stay in the order in which they came."""
         self.keys = torch.cat([self.keys, keys])
         stay = self.keys.topk(min(self.keep, len(self.keys)), largest=False).indices.sort().values
         self.keys = self.keys[stay]
@@ -104,7 +104,7 @@ class HeadSums:
         return self.reservoir is not None
 
     def add(self, x: Tensor) -> None:
-        """Take in what the head is given; rows are copied, because what follows may work in point."""
+        """Take in what the head is given; rows are copied, because what follows may work in place."""
         rows = x.movedim(x.dim() - 1 - self.spatial, -1)
         rows = rows.reshape(-1, rows.shape[-1])
         if self.reservoir is None:

@@ -121,7 +121,7 @@ def probe(
     labels: str = "given",
     factory: Callable[[], nn.Module] | None = None,
 ) -> Reading:
-    """Train copies of the inputs's model and fresh ones, and compare.
+    """Train copies of the model and fresh ones, and compare.
 
     Args:
         inputs: With a live model, batches and a loss.

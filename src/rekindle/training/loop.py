@@ -147,7 +147,7 @@ def train(
     after_step: Callable[[], None] | None = None,
     after_epoch: Callable[[Row | None], None] | None = None,
 ) -> None:
-    """Train a model on a stage from a progress on, to the end of the stage.
+    """Train a model on a stage from where it stands, to the end of the stage.
 
     Args:
         model: Changed in progress.

@@ -66,3 +66,17 @@ def test_everything_is_checked_at_the_door(wrong, part):
     with pytest.raises(RekindleError) as told:
         Run.from_dict(wrong)
     assert part in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "key"),
+    [
+        ({}, "d37478a7fdf026c3"),
+        ({"methods": "layerwise:normalize=false,reinitialize=true+fire"}, "46b59bd395d00858"),
+        ({"augment": "flip+color:contrast=0.2"}, "76ba382b26574208"),
+        ({"protocol": "task_change:augment=color,second_augment=flip+color:hue=0.1"}, "cf14ae32c48b7574"),
+        ({"methods": "fire:skip=normalize.*", "data": "color"}, "3499e09490a078b5"),
+    ],
+)
+def test_keys_are_those_of_rows_that_were_stored_before_names_changed(fields, key):
+    assert Run(**fields).key == key

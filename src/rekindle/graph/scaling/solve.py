@@ -2,10 +2,10 @@
 
 Every weight wants its own factor c. The function f becomes exactly C f only if the factors fit each other: at a bias, a
 residual addition, a tied tensor, before something that is not homogeneous. The graph holds these conditions as linear
-equations between the logarithms of the factors (`UnitGraph.scale_constraints`); of all solutions the one is taken that is nearest to what is wanted,
-in the sum over weights of (log factor - wanted log factor)^2. Without joins every weight gets what it wants, and biases
-the running product, as in Theorem 1 of Soft Weight Rescaling. The solution is linear in what is wanted, so that it is
-prepared once, and used with one small matrix product a tensor ever after.
+equations between the logarithms of the factors (`UnitGraph.scale_constraints`); of all solutions the one is taken that
+is nearest to what is wanted, in the sum over weights of (log factor - wanted log factor)^2. Without joins every weight
+gets what it wants, and biases the running product, as in Theorem 1 of Soft Weight Rescaling. The solution is linear in
+what is wanted, so that it is prepared once, and used with one small matrix product a tensor ever after.
 """
 
 from __future__ import annotations

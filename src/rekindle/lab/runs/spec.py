@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -15,8 +16,12 @@ from rekindle.lab.runs.validate import check
 from rekindle.methods.frozen_settings import settings
 
 Fraction = Annotated[float, Field(gt=0, le=1)]
-# Settings that were renamed after rows were stored: keys are made of the first spelling, so that those rows stay valid.
-FIRST_SPELLING = {"layerwise": {"normalize": "normalise", "reinitialize": "reinitialise"}}
+# What was renamed after rows were stored, by field: keys are made of the first spelling, so that those rows stay valid.
+FIRST_SPELLING = {
+    "methods": {r"\bnormalize=": "normalise=", r"\breinitialize=": "reinitialise="},
+    "augment": {r"\bcolor\b": "colour"},
+    "protocol": {r"(?<=augment=)color\b|(?<=\+)color\b": "colour"},
+}
 
 
 @settings
@@ -103,25 +108,9 @@ class Run:
     @property
     def key(self) -> str:
         """The first 16 hex digits of the SHA-256 of the content, the same in every process and version."""
-        content = {**self.to_dict(), "methods": _as_first_stored(self.methods)}
+        content = self.to_dict()
+        for field, renamed in FIRST_SPELLING.items():
+            for pattern, first in renamed.items():
+                content[field] = re.sub(pattern, first, content[field])
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _as_first_stored(methods: str) -> str:
-    """Return a spec of methods in the spelling that keys are made of; others as they are.
-
-    Example:
-        >>> _as_first_stored("layerwise:normalize=false+fire"), _as_first_stored("fire + rescale")
-        ('layerwise:normalise=false+fire', 'fire + rescale')
-    """
-    if not any(key in methods for key in FIRST_SPELLING):
-        return methods
-    return "+".join(_link_as_first_stored(link) for link in methods.split("+"))
-
-
-def _link_as_first_stored(link: str) -> str:
-    name, colon, settings_text = link.partition(":")
-    renamed = FIRST_SPELLING.get(name.strip(), {})
-    parts = [part.partition("=") for part in settings_text.split(",")]
-    return name + colon + ",".join(renamed.get(key.strip(), key) + equals + value for key, equals, value in parts)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
 
-from pydantic import Field
 from torch import Tensor
 
 from rekindle.edits.edit import Edit, Edits
@@ -22,7 +20,6 @@ from rekindle.methods.one_shot._effective import (
 )
 from rekindle.seeds import generator
 
-Probability = Annotated[float, Field(ge=0, le=1)]
 # What the cards of both say alike.
 COST = "One pass over the parameters; the masks take a byte an element while the plan is held."
 NOT_TREATED = "Embeddings and parameters of several dimensions that are no weights are left alone."

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
-from pydantic import Field
 from torch import Tensor
 
 from rekindle.edits.edit import Edit, Edits, Skip
@@ -18,7 +17,6 @@ from rekindle.observe import Evidence
 from rekindle.seeds import generator
 
 Which = Literal["all", "weights"]
-Fraction = Annotated[float, Field(ge=0, le=1)]
 # What the cards of the three say alike.
 COST = "One pass over the parameters; the chosen positions take eight bytes each while the plan is held."
 ALL_PARAMETERS = (

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -19,7 +20,7 @@ from rekindle.methods.apply import treat_
 from rekindle.methods.card import Card
 from rekindle.methods.frozen_settings import settings
 from rekindle.methods.one_shot._fresh import Draw, Fresh
-from rekindle.methods.one_shot._subset import ALL_PARAMETERS, MOMENTS, TOO_SMALL, Fraction, Which, candidates
+from rekindle.methods.one_shot._subset import ALL_PARAMETERS, MOMENTS, TOO_SMALL, Which, candidates
 from rekindle.observe import Evidence
 
 CARD = Card(
@@ -74,7 +75,7 @@ class Dsd:
     card: ClassVar[Card] = CARD
     identity: ClassVar[dict[str, Any]] = {"fraction": 0.0}
 
-    fraction: Fraction = 0.2
+    fraction: Annotated[float, Field(ge=0, le=1)] = 0.2
     scope: Literal["tensor", "global"] = "tensor"
     which: Which = "all"
     fresh: Fresh = "init"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
+from pydantic import Field
 from torch import nn
 from torch.optim import Optimizer
 
@@ -13,7 +14,7 @@ from rekindle.graph import UnitGraph
 from rekindle.methods.apply import treat_
 from rekindle.methods.card import Card
 from rekindle.methods.frozen_settings import settings
-from rekindle.methods.one_shot._sparse import COST, NOT_TREATED, Probability, sparsify
+from rekindle.methods.one_shot._sparse import COST, NOT_TREATED, sparsify
 from rekindle.observe import Evidence
 
 CARD = Card(
@@ -60,7 +61,7 @@ class MonoSparse:
     card: ClassVar[Card] = CARD
     identity: ClassVar[dict[str, Any]] = {"skip": ("*",)}
 
-    probability: Probability = 0.5
+    probability: Annotated[float, Field(ge=0, le=1)] = 0.5
     skip: tuple[str, ...] = ()
 
     def plan(self, graph: UnitGraph, evidence: Evidence, seed: int) -> Edits:

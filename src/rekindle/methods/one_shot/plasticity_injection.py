@@ -77,7 +77,7 @@ class PlasticityInjection:
     skip: tuple[str, ...] = ()
 
     def plan(self, graph: UnitGraph, evidence: Evidence, seed: int) -> Edits:
-        """Return a operation for each head."""
+        """Return an operation for each head."""
         if self.head is None:
             heads, skips = _heads(graph)
         else:
@@ -213,7 +213,8 @@ def _notices(graph: UnitGraph, surgery: Sequence[Surgery]) -> Iterator[str]:
         )
     for operation in surgery:
         if any(_inside(name, operation.module) for name in graph.statistics()):
-            yield f"{operation.module} has running statistics: outputs are unchanged in evaluation mode only"
+            told = "outputs are unchanged in evaluation mode, not while training"
+            yield f"{operation.module} has running statistics: {told}"
 
 
 def plasticity_injection_(model: nn.Module, optimizer: Optimizer | None = None, **given: Any) -> ChangeRecord:

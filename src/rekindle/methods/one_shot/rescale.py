@@ -35,7 +35,7 @@ CARD = Card(
     "With proportional=True biases get the running product, b_l <- c_1 ... c_l b_l, so that the new function is "
     "C f(x), C > 0: the same decisions, the same accuracy. Scales and shifts of normalization layers count as W and b, "
     "running statistics follow. With proportional=False biases stay, and the function changes.",
-    when="When weights have log and learning has slowed down with them, and what was learned shall stay: nothing is "
+    when="When weights have grown and learning has slowed down with them, and what was learned shall stay: nothing is "
     "forgotten. Outputs shrink with C, so a softmax becomes less sure until training goes on. Not against dormant "
     "units or a low rank: a common factor changes neither.",
     cost="One pass over the parameters for the norms, one for the product; and a small linear problem in the number of "

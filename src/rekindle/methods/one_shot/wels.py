@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
+from pydantic import Field
 from torch import nn
 from torch.optim import Optimizer
 
@@ -19,7 +20,6 @@ from rekindle.methods.one_shot._subset import (
     COST,
     MOMENTS,
     UNDER_WEIGHT_NORM,
-    Fraction,
     Which,
     redraw_at_random,
 )
@@ -76,7 +76,7 @@ class Wels:
     card: ClassVar[Card] = CARD
     identity: ClassVar[dict[str, Any]] = {"fraction": 0.0}
 
-    fraction: Fraction = 0.2
+    fraction: Annotated[float, Field(ge=0, le=1)] = 0.2
     mask_seed: int = 0
     which: Which = "all"
     fresh: Fresh = "init"

@@ -28,10 +28,11 @@ CARD = Card(
     "weights lie outside that range: the first step would cut them.",
     cost="One pass over weights and biases after the optimizer's step.",
     deviations=(
-        "s_l is taken from the initializer by which the layer draws its own weights: the bound of a uniform one (as "
-        "published, 1/sqrt(fan-in) for torch's layers), sqrt(3) std of a normal one (a uniform one of that spread), "
-        "and 1/sqrt(fan-in) where the initializer is not known.",
-        "A bias has the bound of its own uniform initializer, or 1/sqrt(fan-in) of its layer if it starts constant.",
+        "s_l is taken from the initializer by which the layer draws its own weights: a uniform initializer's bound (as "
+        "published, 1/sqrt(fan-in) for torch's layers), sqrt(3) std of a normal one (the uniform initializer of the "
+        "same spread), and 1/sqrt(fan-in) where the initializer is not known.",
+        "A bias has the bound of its own uniform initializer, or 1/sqrt(fan-in) of its layer where it starts at a "
+        "constant.",
         "Scales and shifts of normalization layers are left alone. Published code takes them for biases of the layer "
         "before, which would cut a scale of 1 down to kappa/sqrt(fan-in).",
         "Left alone too: weights under weight_norm or computed in another way, class tokens and positional parameters, "

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
 import torch
-from pydantic import Field
 
 from rekindle.graph.names import matches
 from rekindle.methods.state import MethodContext
 
-Threshold = Annotated[float, Field(ge=0, lt=1)]
-Period = Annotated[int, Field(ge=1)]
 Seen = TypeVar("Seen")
 
 RECYCLED = "fresh incoming weights, neutral normalization, silent outgoing weights and cleared moments"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
+from pydantic import Field
 from torch import Tensor
 
 from rekindle.kernels.per_feature import relative
 from rekindle.methods.card import Card
 from rekindle.methods.frozen_settings import settings
-from rekindle.methods.recyclers._units import RECYCLED, Period, Threshold, not_skipped
+from rekindle.methods.recyclers._units import RECYCLED, not_skipped
 from rekindle.methods.state import MethodContext, MethodState
 
 CARD = Card(
@@ -66,8 +67,8 @@ class Redo:
     identity: ClassVar[dict[str, Any]] = {"skip": ("*",)}
     observes: ClassVar[tuple[str, ...]] = ("magnitude",)
 
-    threshold: Threshold = 0.025
-    period: Period = 1000
+    threshold: Annotated[float, Field(ge=0, lt=1)] = 0.025
+    period: Annotated[int, Field(ge=1)] = 1000
     skip: tuple[str, ...] = ()
 
     def init(self, context: MethodContext) -> MethodState:

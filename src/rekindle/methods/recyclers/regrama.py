@@ -14,7 +14,7 @@ from rekindle.errors import NoEffectWarning
 from rekindle.graph.groups import Group
 from rekindle.methods.card import Card
 from rekindle.methods.frozen_settings import settings
-from rekindle.methods.recyclers._units import RECYCLED, Threshold, not_skipped
+from rekindle.methods.recyclers._units import RECYCLED, not_skipped
 from rekindle.methods.recycling import recyclable
 from rekindle.methods.state import MethodContext, MethodState, no_gradients
 
@@ -68,7 +68,7 @@ class Regrama:
     card: ClassVar[Card] = CARD
     identity: ClassVar[dict[str, Any]] = {"skip": ("*",)}
 
-    threshold: Threshold = 0.01
+    threshold: Annotated[float, Field(ge=0, lt=1)] = 0.01
     period: Annotated[int, Field(ge=2)] = 1000
     skip: tuple[str, ...] = ()
 

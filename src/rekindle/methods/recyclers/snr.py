@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rekindle.methods.card import Card
 from rekindle.methods.frozen_settings import settings
-from rekindle.methods.recyclers._units import RECYCLED, Period, Threshold, device_of, not_skipped
+from rekindle.methods.recyclers._units import RECYCLED, device_of, not_skipped
 from rekindle.methods.state import MethodContext, MethodState
 
 CARD = Card(
@@ -71,10 +71,10 @@ class Snr:
     identity: ClassVar[dict[str, Any]] = {"skip": ("*",)}
     observes: ClassVar[tuple[str, ...]] = ("fired",)
 
-    threshold: Threshold = 0.02
+    threshold: Annotated[float, Field(ge=0, lt=1)] = 0.02
     firings: Annotated[int, Field(ge=1)] = 50
     longest: Annotated[int, Field(ge=1)] = 512
-    period: Period = 1
+    period: Annotated[int, Field(ge=1)] = 1
     skip: tuple[str, ...] = ()
 
     def init(self, context: MethodContext) -> MethodState:
