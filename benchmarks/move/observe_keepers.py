@@ -142,7 +142,7 @@ def _refused(seen: Seen) -> None:
     seen.attempt("refused/state", lambda: keeper.load_state_dict({}))
     seen.attempt("refused/other seed", lambda: keeper.load_state_dict({**keeper.state_dict(), "seed": 9}))
     seen.attempt("refused/other methods", lambda: keeper.load_state_dict({**keeper.state_dict(), "methods": []}))
-    seen.attempt("refused/running", lambda: keeper.running("fire"))
+    seen.attempt("refused/running", lambda: (getattr(keeper, "state", None) or keeper.running)("fire"))
     seen.attempt("refused/attach", lambda: keeper.attach(model))
     model.double()
     seen.attempt("refused/replaced", keeper.step)

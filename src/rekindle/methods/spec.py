@@ -34,7 +34,7 @@ def split(spec: str) -> tuple[str, dict[str, str]]:
             raise SettingsError(
                 expected="settings as key=value, separated by commas",
                 got=f"{item!r} in {spec!r}",
-                fix="write it as in sgd:lr=0.003,momentum=0.9",
+                fix="write it as in name:key=value,key=value",
             )
         given[key.strip()] = value.strip()
     return name.strip(), given
