@@ -1,6 +1,5 @@
 import copy
 import dataclasses
-import json
 import random
 
 import numpy as np
@@ -15,9 +14,6 @@ from rekindle.comparison.batches import TrainingBatches, digest
 from rekindle.comparison.result import Comparison
 from rekindle.comparison.trials import CompareError
 from rekindle.edits.edit import Edits
-from rekindle.lab.runs.saved_comparison import save_comparison
-from rekindle.lab.runs.store import Store
-from rekindle.statistics.paired_tests import collect
 from rekindle.testing.aged import bits, memory, same
 from tests.comparison.comparing import SMALL, TEST, TRAIN, dead, net, small
 
@@ -288,21 +284,6 @@ def test_several_in_one_and_settings():
     found = small(methods=["fire+soft_rescale", rk.method("head_reset"), ["fire", "l2"], settings])
     names = ["fire+soft_rescale", "head_reset", "fire+l2", "fire:solver=newton_schulz,iterations=3,skip=a.*|b.*"]
     assert [outcome.method for outcome in found.outcomes][1:-1] == names
-
-
-def test_rows_are_read_by_the_store_and_the_statistics(tmp_path):
-    found = small()
-    store = Store(save_comparison(found, tmp_path / "runs"))
-    rows = store.rows()
-    assert {row["key"] for row in found.rows} == {trial.key for trial in found.trials}
-    assert {row["key"] for row in rows} == set(store.keys()) and len(store.keys()) == len(found.trials)
-    assert len(rows) == len(found.rows) == 12
-    needed = {"key", "protocol", "data", "model", "methods", "seed", "stage", "epoch", "accuracy", "loss", "seconds"}
-    assert all(needed <= set(row) for row in found.rows)
-    assert collect(rows).values == collect(found.rows).values
-    save_comparison(found, tmp_path / "runs")  # again: replaced
-    assert len(Store(tmp_path / "runs").rows()) == 12
-    json.dumps(found.to_dict())
 
 
 def test_keys_tell_weights_and_data_apart():

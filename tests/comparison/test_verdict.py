@@ -1,23 +1,10 @@
+"""What the verdict says of given scores."""
+
 import re
 
-import numpy as np
 import pytest
 
-from rekindle.comparison.outcomes import gap_of
-from rekindle.comparison.result import Comparison
-from rekindle.comparison.trial import Trial
-
-
-def told(**by_method):
-    """A comparison with given scores, one for each seed."""
-    trials, rows = [], []
-    for method, values in by_method.items():
-        for seed, value in enumerate(values):
-            trials.append(Trial(method, seed, steps=1, data="own", model="net", optimizer="adam", batch_size=8))
-            row = {"key": trials[-1].key, "methods": method, "seed": seed, "score": value, "seconds": 1.0, "stage": 0}
-            rows += [{**row, "event": "boundary", "epoch": 0}, {**row, "event": "end", "epoch": 1}]
-    return Comparison(tuple(rows), tuple(trials), "accuracy")
-
+from tests.comparison.comparing import told
 
 GOING_ON = [0.50, 0.51, 0.52, 0.51, 0.50]
 
@@ -63,13 +50,3 @@ def test_more_ways_make_wider_intervals():
     few, many = told(none=GOING_ON, a=noisy), told(none=GOING_ON, **dict.fromkeys("abcdef", noisy))
     assert (few.level, many.level) == (0.95, 1 - 0.05 / 6)
     assert many.gap("a", "none").low < few.gap("a", "none").low
-
-
-def test_a_gap_is_clear_only_if_a_t_test_agrees():
-    from scipy.stats import ttest_rel
-
-    first, second = np.array([0.3, 0.1, 0.2]), np.zeros(3)
-    gap = gap_of(first - second, 0.95)
-    assert gap.low > 0 and ttest_rel(first, second).pvalue > 0.05
-    assert not gap.better and gap.promising
-    assert gap_of(np.zeros(3), 0.95).sure is False and gap_of(np.ones(3), 0.95).sure is True

@@ -1,16 +1,15 @@
-"""Grafts: printed, all or nothing, undone together with the edits."""
+"""Surgery: printed, all or nothing, undone together with the edits."""
 
 import pytest
 import torch
 from torch import nn
 
 import rekindle as rk
-from rekindle.edits import operate as grafting
+from rekindle.edits import operate
 from rekindle.edits.edit import Edit, Edits
-from rekindle.edits.inserted import FixedNormalization, is_standardized
+from rekindle.edits.inserted import is_standardized
 from rekindle.edits.surgery import Standardize, Surgery, Twins
 from rekindle.errors import PlanError
-from rekindle.graph.modules import main_output
 
 
 class Plain:
@@ -56,7 +55,7 @@ def test_planning_changes_nothing():
     assert not model[1]._forward_hooks and isinstance(model[2], nn.Linear)
 
 
-def test_edits_and_grafts_are_undone_together():
+def test_edits_and_surgery_are_undone_together():
     model = net()
     optimizer = trained(model)
     before = {n: t.clone() for n, t in model.state_dict().items()}
@@ -92,7 +91,7 @@ def test_a_failure_half_way_leaves_no_trace(monkeypatch):
     def fail(*_):
         raise MemoryError
 
-    monkeypatch.setattr(grafting, "_inject", fail)
+    monkeypatch.setattr(operate, "_inject", fail)
     method = Plain([Edit("0.weight", lambda old: old * 2, "test")], (NORM, TWINS))
     with pytest.raises(MemoryError):
         rk.apply_(method, model, optimizer)
@@ -121,32 +120,24 @@ def test_a_group_may_become_empty():
         optimizer = kind([{"params": model[0].parameters()}, {"params": model[2].parameters()}], lr=0.1)
         model(torch.ones(2, 3)).sum().backward()
         record = rk.apply_(Plain(surgery=(Surgery("0", None, ("0.weight", "0.bias"), "test"),)), model, optimizer)
+        assert [len(group["params"]) for group in optimizer.param_groups] == [0, 2]
+        kept, moved = (model[n].weight.detach().clone() for n in (0, 2))
         optimizer.step()
+        assert torch.equal(kept, model[0].weight) and not torch.equal(moved, model[2].weight)
         record.undo(force=True)
+        assert [len(group["params"]) for group in optimizer.param_groups] == [2, 2]
 
 
 def test_what_cannot_be_done_is_refused_before_anything_is_written():
     model = net()
     edit = Edit("0.weight", lambda old: old * 2, "test")
     before = model[0].weight.clone()
-    for graft, word in (
+    for operation, word in (
         (Surgery("7", Standardize(0.0, 1.0), (), "test"), "path of a module"),
         (Surgery("", Twins(""), (), "test"), "the whole model"),
     ):
         with pytest.raises(PlanError, match=word):
-            rk.apply_(Plain([edit], (graft,)), model)
+            rk.apply_(Plain([edit], (operation,)), model)
     with pytest.raises(PlanError, match="a live model"):
         rk.apply_(Plain([edit], (NORM,)), dict(model.state_dict()), graph=rk.trace(model, torch.ones(2, 3)))
     assert torch.equal(before, model[0].weight)
-
-
-def test_outputs_that_can_be_standardized():
-    x = torch.ones(2)
-    assert main_output((x, 1)) is x
-    for wrong in ({"a": x}, torch.ones(2, dtype=torch.long), ()):
-        with pytest.raises(PlanError, match="tensor of floats"):
-            main_output(wrong)
-    module = nn.Identity()
-    module.rekindle_mean, module.rekindle_std = torch.tensor(1.0), torch.tensor(2.0)
-    first, second = FixedNormalization()(module, (), (torch.tensor([3.0]), "kept"))
-    assert first == 1 and second == "kept"

@@ -50,13 +50,3 @@ def test_it_prints_as_a_table_with_skips_and_is_plain_data():
     text = str(record)
     assert "0.weight" in text and "skipped: 2.weight: named in skip" in text and "DfI" in text
     assert json.loads(json.dumps(record.to_dict()))["rows"][0]["tensor"] == "0.weight"
-
-
-def test_a_plan_shows_the_same_numbers_and_writes_nothing():
-    model = net()
-    before = {n: t.clone() for n, t in model.state_dict().items()}
-    planned = rk.plan("fire", model, example=torch.ones(1, 6))
-    assert "nothing written" in str(planned)
-    assert all(torch.equal(before[n], t) for n, t in model.state_dict().items())
-    assert planned.rows == rk.apply_("fire", model, example=torch.ones(1, 6)).rows
-    assert planned.notices == ()

@@ -135,4 +135,6 @@ def test_units_without_effect_are_not_provable() -> None:
 def test_noise_in_forward_is_the_same_in_every_trial() -> None:
     net = Net(lambda m, x: m.h(F.relu(m.a(m.e(x) + torch.randn(3, 6)))), {"e": L(4, 6), "a": L(6, 5), "h": L(5, 2)})
     net = Net(lambda m, x: (m.inner(x), x + torch.randn(3, 4)), {"inner": net})
-    trace(net, data(3, 4)).verify(net, data(3, 4))
+    graph = trace(net, data(3, 4))
+    found = graph.verify(net, data(3, 4))
+    assert {"inner.e", "inner.a"} <= set(found.proved), found

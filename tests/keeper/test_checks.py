@@ -92,8 +92,9 @@ def test_what_keeps_the_parameters_is_not_misuse():
     model.load_state_dict(network(1).state_dict())
     model.to(torch.float32).eval().train()
     model[0].requires_grad_(False)
-    keeper.penalty()
+    assert keeper.penalty() > 0
     keeper.step()
+    assert keeper.steps == 1
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,10 @@ import io
 
 import pytest
 import torch
-from torch import nn
 from torch.optim import SGD, Adam
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import rekindle as rk
-from rekindle.edits.multi_optimizer import MultiOptimizer
 from rekindle.edits.write import moments
 from rekindle.testing.aged import hooks
 from tests.keeper.keeping import EXAMPLE, METHODS, backward, batch, kill, network, same, train, values
@@ -156,24 +154,6 @@ def test_moments_are_cleared_in_each_of_several_optimizers(shared):
     assert [set(map(id, each.state)) for each in optimizers] == known, "an optimizer got state of a foreign parameter"
     for each in optimizers:
         each.state_dict()  # torch refuses if there is state of a parameter that is not its own
-
-
-def test_several_optimizers_lose_and_get_back_state_of_their_own():
-    a, b = nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(2))
-    pair = [Adam([a]), Adam([a, b])]
-    for each in pair:
-        for p in (a, b):
-            p.grad = torch.ones(2)
-        each.step()
-    before = [{id(p): dict(s) for p, s in each.state.items()} for each in pair]
-    state = MultiOptimizer(pair).state
-    assert len(state) == 2 and set(state) == {a, b}
-    taken = {p: state[p] for p in (a, b)}
-    for p in (a, b):
-        state.pop(p)
-    assert not pair[0].state and not pair[1].state and state.get(a) is None
-    state.update(taken)
-    assert [{id(p): dict(s) for p, s in each.state.items()} for each in pair] == before
 
 
 # --- compilers ---

@@ -1,7 +1,5 @@
 """Models as subjects of metrics."""
 
-from functools import cache
-
 import torch
 from torch import nn
 
@@ -9,6 +7,7 @@ import rekindle as rk
 from rekindle.graph.scan import scan
 from rekindle.metrics.reading import MetricInputs
 from rekindle.testing import ZOO
+from rekindle.testing.aged import graph_of
 
 KINDS = ["mlp", "cnn_bn", "grouped_conv", "mobilenet", "conv_transpose", "gpt2", "vit_mha", "resnet_basic", "llama"]
 
@@ -18,16 +17,10 @@ def subject_of(model, example=None, reference=None):
     return MetricInputs(tensors, scan(model) if example is None else rk.trace(model, example), reference=reference)
 
 
-@cache
-def zoo_graph(name):
-    """A zoo model's graph, traced once: it does not depend on the weights."""
-    return rk.trace(ZOO[name].build(), ZOO[name].example())
-
-
 def zoo_subject(name, moved=None, model=None):
     """A zoo model, perhaps one that was changed; with `moved`, the reference is its weights plus noise of that size."""
     model = model or ZOO[name].build()
-    subject = MetricInputs({**dict(model.named_parameters()), **dict(model.named_buffers())}, zoo_graph(name))
+    subject = MetricInputs({**dict(model.named_parameters()), **dict(model.named_buffers())}, graph_of(ZOO[name]))
     if moved is None:
         return subject
     torch.manual_seed(0)

@@ -7,7 +7,6 @@ from torch import nn
 from rekindle.errors import PlanError
 from rekindle.graph import trace
 from rekindle.metrics import features as room
-from rekindle.metrics._gather import Reservoir
 from rekindle.metrics.features import gather_features
 from rekindle.testing import ZOO
 from rekindle.testing.aged import graph_of, hooks
@@ -109,20 +108,6 @@ def test_rows_of_two_networks_are_of_the_same_samples(monkeypatch):
     first, second = (gather_features(model, graph, batches, replaced=r).groups["0"] for r in (None, doubled))
     assert len(first.rows) == 7
     torch.testing.assert_close(second.rows, 2 * first.rows)
-
-
-def test_the_reservoir_is_even_and_keeps_the_order():
-    counts = torch.zeros(40)
-    for seed in range(400):
-        reservoir = Reservoir(10, torch.Generator().manual_seed(seed))
-        for start in (0, 15, 20):
-            size = {0: 15, 15: 5, 20: 20}[start]
-            numbers, keys = reservoir.offer(size)
-            reservoir.take(keys, {"rows": start + numbers})
-        kept = reservoir.values["rows"]
-        assert len(kept) == 10 and bool((kept[1:] > kept[:-1]).all())
-        counts[kept] += 1
-    assert counts.min() > 60 and counts.max() < 140  # 100 expected, deviation 9
 
 
 def test_margins_count_classes_on_maps_and_leave_out_what_is_ignored():

@@ -5,10 +5,10 @@ import torch
 from torch import nn
 
 import rekindle as rk
-from rekindle.metrics._units import unit_factors, unit_sizes, unit_sums
 from rekindle.metrics.frozen import codes, frozen, measure, unit_counts
 from rekindle.testing import ZOO
-from tests.metrics.subjects import Residual, subject_of, zoo_graph, zoo_subject
+from rekindle.testing.aged import graph_of
+from tests.metrics.subjects import Residual, subject_of, zoo_subject
 
 LOW, HIGH = 0.009, 0.011
 NORMALizED = {"cnn_bn", "mobilenet", "resnet_basic"}
@@ -86,7 +86,7 @@ def test_after_a_flatten_a_unit_has_several_columns():
 def test_units_frozen_on_purpose_are_found_and_no_other(name):
     model = ZOO[name].build()
     assert measure(zoo_subject(name, model=model)).summary == 0
-    record = rk.mutually_frozen_(model, probability=0.4, graph=zoo_graph(name), seed=3)
+    record = rk.mutually_frozen_(model, probability=0.4, graph=graph_of(ZOO[name]), seed=3)
     wanted = int(record.notices[1].split()[0])
     for strict in (False, True):
         counts = unit_counts(measure(zoo_subject(name, model=model), strict=strict))
@@ -133,17 +133,3 @@ def test_scores_pair_rows_of_queries_and_keys():
 
 def test_what_cannot_be_judged_is_named():
     assert set(measure(zoo_subject("mlp")).details["left_out"]) == {"layers.2"}
-
-
-@pytest.mark.parametrize("name", ["cnn_bn", "grouped_conv", "gpt2", "llama", "conv_transpose"])
-def test_sums_and_factors_of_units_equal_reading_their_elements(name):
-    subject = zoo_subject(name)
-    for group in subject.graph.groups:
-        for slot in (*group.incoming, *group.norms, *group.outgoing):
-            tensor = subject.tensors[slot.tensor].detach()
-            read_out = slot.where.read(tensor)
-            assert torch.allclose(unit_sums(slot.where, tensor), read_out.sum((1, 2)), atol=1e-5)
-            assert unit_sizes(slot.where) == read_out[0].numel()
-            factors = torch.rand(group.size) + 1
-            scaled = (tensor.reshape(slot.where.view) * unit_factors(slot.where, factors)).reshape(tensor.shape)
-            assert torch.equal(scaled, slot.where.write(tensor, read_out * factors[:, None, None]))

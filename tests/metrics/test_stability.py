@@ -8,7 +8,8 @@ import torch
 import rekindle as rk
 from rekindle.metrics.stability import measure, stability, triple_stability
 from rekindle.testing import ZOO
-from tests.metrics.subjects import zoo_graph, zoo_subject
+from rekindle.testing.aged import graph_of
+from tests.metrics.subjects import zoo_subject
 
 CASES = [
     (0.7, 1.3, 0.05, 0.1),
@@ -94,6 +95,6 @@ def test_reading_counts_units_that_stay():
 
 def test_mutually_frozen_units_of_a_plain_network_are_conditional_only():
     model = ZOO["mlp"].build()
-    rk.mutually_frozen_(model, probability=1.0, graph=zoo_graph("mlp"))
+    rk.mutually_frozen_(model, probability=1.0, graph=graph_of(ZOO["mlp"]))
     reading = measure(zoo_subject("mlp", model=model))
     assert reading.summary == 0 and reading.details["conditional_summary"] == 1

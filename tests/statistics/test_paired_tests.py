@@ -1,6 +1,5 @@
 import pytest
 
-from rekindle.lab.report.tables import cells, results_table, significance_table
 from rekindle.statistics.intervals import StatisticsError
 from rekindle.statistics.paired_tests import collect, compare_all, last_rows
 
@@ -80,44 +79,3 @@ def test_two_runs_of_one_cell_are_told():
 def test_no_rows_are_told():
     with pytest.raises(StatisticsError, match="rows with 'speed'"):
         collect(rows_of(FIVE), "speed")
-
-
-# --- tables ---
-
-
-def test_cells():
-    row = cells(collect(rows_of(FIVE)), baseline="none")[()]
-    assert {method: (cell.is_best, cell.mark) for method, cell in row.items()} == {
-        "none": (False, ""),
-        "fire": (True, "*"),  # 1/32, and 2/32 after Holm
-        "fresh": (False, ""),
-    }
-
-
-def test_the_circle_needs_more_seeds():
-    row = cells(collect(rows_of({"none": [0.0] * 8, "fire": [1.0] * 8})), baseline="none")[()]
-    assert row["fire"].mark == "o"
-
-
-def test_markdown():
-    rows = rows_of({"none": [0.5, 0.75], "fire|x": [0.75, 1.0]}) + rows_of({"none": [0.25]}, data="mnist")
-    assert results_table(collect(rows), percent=True, digits=1) == (
-        "| data | none | fire\\|x |\n"
-        "| --- | ---: | ---: |\n"
-        "| digits | 62.5 ± 17.7 | **87.5 ± 17.7** |\n"
-        "| mnist | **25.0** | - |\n"
-        "\naccuracy, mean ± deviation over 1 to 2 seeds; best in bold.\n"
-    )
-
-
-def test_latex():
-    made = results_table(collect(rows_of({"none": [0.0] * 8, "l2_init": [1.0] * 8})), "latex", baseline="none")
-    assert r"none & l2\_init \\" in made
-    assert r"$0.00 \pm 0.00$ & $\mathbf{1.00} \pm 0.00^{\circ}$ \\" in made
-    assert made.startswith(r"\begin{tabular}{rr}") and "% accuracy, mean" in made
-
-
-def test_the_table_of_significance():
-    results = collect(rows_of({"none": [0.0] * 8, "fire": [1.0] * 8}))
-    table = significance_table(compare_all(results), results.methods)
-    assert table.splitlines()[2:] == ["| none |  |  ∘ |", "| fire |  |  |"]

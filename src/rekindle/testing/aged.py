@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -16,7 +18,7 @@ from rekindle.edits.write import moments
 from rekindle.graph import UnitGraph, trace
 from rekindle.graph.export import as_call
 from rekindle.graph.modules import tensors_of
-from rekindle.testing.zoo import ZOO, ZooModel
+from rekindle.testing.zoo import ZooModel
 
 Maker = Callable[[Iterable[Tensor]], Optimizer]
 
@@ -32,21 +34,58 @@ def amsgrad(parameters: Iterable[Tensor]) -> Optimizer:
 
 
 def aged(member: ZooModel, make: Maker = torch.optim.Adam) -> tuple[nn.Module, UnitGraph, Optimizer]:
-    """Return a zoo model after one step of training, its graph, and its optimizer."""
+    """Return a zoo model after one step of training, its graph, and its optimizer.
+
+    Model and optimizer are new objects every time; the step itself is taken once in a process.
+    """
     model = member.build()
     optimizer = make(model.parameters())
-    learn(model, member.example(), optimizer)
+    _past(member, make).give(model, optimizer)
     return model, graph_of(member), optimizer
 
 
+@lru_cache(maxsize=64)
 def graph_of(member: ZooModel) -> UnitGraph:
     """Return the graph of a zoo model, traced once in a process."""
-    return _graph(member.name) if ZOO.get(member.name) is member else trace(member.build(), member.example())
+    return trace(member.build(), member.example())
 
 
-@cache
-def _graph(name: str) -> UnitGraph:
-    return trace(ZOO[name].build(), ZOO[name].example())
+@lru_cache(maxsize=64)
+def initial(member: ZooModel) -> Mapping[str, Tensor]:
+    """Return the weights that a zoo model begins with, built once in a process; they are for reading."""
+    return bits(member.build())
+
+
+@dataclass(frozen=True, eq=False)
+class _Past:
+    """What one step of training left behind, parameters in the model's order."""
+
+    tensors: Mapping[str, Tensor]
+    gradients: list[Tensor | None]
+    states: list[dict[str, Any]]  # the optimizer's, by parameter
+
+    def give(self, model: nn.Module, optimizer: Optimizer) -> None:
+        """Give copies of it to a model that was just built, and to its optimizer."""
+        with torch.no_grad():
+            for name, tensor in tensors_of(model).items():
+                tensor.copy_(self.tensors[name])
+        for parameter, gradient, state in zip(model.parameters(), self.gradients, self.states, strict=True):
+            parameter.grad = None if gradient is None else gradient.clone()
+            if state:
+                optimizer.state[parameter] = {key: _copied(value) for key, value in state.items()}
+
+
+@lru_cache(maxsize=128)
+def _past(member: ZooModel, make: Maker) -> _Past:
+    model = member.build()
+    optimizer = make(model.parameters())
+    learn(model, member.example(), optimizer)
+    parameters = list(model.parameters())
+    return _Past(bits(model), [p.grad for p in parameters], [optimizer.state.get(p, {}) for p in parameters])
+
+
+def _copied(value: Any) -> Any:
+    return value.clone() if isinstance(value, Tensor) else copy.deepcopy(value)
 
 
 def learn(model: nn.Module, example: Any, optimizer: Optimizer) -> None:
@@ -74,11 +113,15 @@ def memory(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
 
 def same(before: Mapping[str, Tensor], after: Mapping[str, Tensor], complaint: str) -> None:
     """Assert that two sets of tensors are equal bit by bit."""
-    assert set(before) == set(after)
+    assert set(before) == set(after), f"{complaint} names: {sorted(set(before) ^ set(after))}"
     for name, tensor in before.items():
         other = after[name]
-        equal = (tensor == other) | (tensor.isnan() & other.isnan())
-        assert tensor.shape == other.shape and bool(equal.all()), f"{complaint} {name}"
+        assert (tensor.shape, tensor.dtype) == (other.shape, other.dtype), f"{complaint} {name}"
+        assert torch.equal(tensor, other) or _equal_with_nan(tensor, other), f"{complaint} {name}"
+
+
+def _equal_with_nan(one: Tensor, other: Tensor) -> bool:
+    return bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
 def regions(edits: Iterable[Edit], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -92,8 +135,13 @@ def regions(edits: Iterable[Edit], tensors: Mapping[str, Tensor]) -> dict[str, T
 
 def hooks(model: nn.Module) -> list[int]:
     """Return how many hooks each module has."""
+    return [hooks_of(module) for module in model.modules()]
+
+
+def hooks_of(module: nn.Module) -> int:
+    """Return how many hooks a module itself has."""
     kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    return [sum(len(getattr(module, kind, ())) for kind in kinds) for module in model.modules()]
+    return sum(len(getattr(module, kind, ())) for kind in kinds)
 
 
 def overwrite(model: nn.Module, spoil: Callable[[Tensor], Tensor]) -> None:

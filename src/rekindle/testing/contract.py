@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import doctest
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -29,7 +29,8 @@ from rekindle.testing.aged import (
     amsgrad,
     bits,
     graph_of,
-    hooks,
+    hooks_of,
+    initial,
     learn,
     memory,
     overwrite,
@@ -51,22 +52,43 @@ def check_method(method: Any, members: Sequence[ZooModel] | None = None) -> None
         members: Models to try it on; the whole zoo by default.
 
     Raises:
-        AssertionError: The method breaks a promise; the message says which, on which model.
+        AssertionError: The method breaks promises; the message says for each of them on which model, which and why.
     """
     (settings,) = methods(method)
-    check_card(settings)
-    for member in members if members is not None else zoo():
-        for check in CHECKS:
-            try:
-                check(settings, member)
-            except Exception as error:
-                raise AssertionError(f"{settings} on {member.name}: {check.__name__}: {error}") from error
+    broken = _broken(str(settings), (check_card,), settings)
+    for member in zoo() if members is None else members:
+        broken += _broken(f"{settings} on {member.name}", CHECKS, settings, member)
+    _raise(broken)
+
+
+def check_on(method: Any, member: ZooModel) -> None:
+    """Run every check of `CHECKS` on a method and one model; see `check_method`, which does so for each model."""
+    (settings,) = methods(method)
+    _raise(_broken(f"{settings} on {member.name}", CHECKS, settings, member))
+
+
+def _broken(subject: str, checks: Iterable[Callable[..., None]], *given: Any) -> list[tuple[str, Exception]]:
+    """Run all checks, also when one has failed, and return for each that did the words for it and what it raised."""
+    found = []
+    for check in checks:
+        try:
+            check(*given)
+        except Exception as error:
+            reason = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
+            found.append((f"{subject}: {check.__name__}: {reason}", error))
+    return found
+
+
+def _raise(broken: Sequence[tuple[str, Exception]]) -> None:
+    """Raise one error that tells all that is broken; its cause is the first of them."""
+    if broken:
+        raise AssertionError("\n".join(words for words, _ in broken)) from broken[0][1]
 
 
 def check_card(method: Any) -> None:
     """The card is complete and its example runs."""
     assert not method.card.missing(), f"the card of {method.key} lacks {method.card.missing()}"
-    assert method.card.key == method.key
+    assert method.card.key == method.key, f"the card of {method.key} is that of {method.card.key}"
     test = doctest.DocTestParser().get_doctest(method.card.example, {}, method.key, None, 0)
     assert test.examples, f"the card of {method.key} has no example"
     result = doctest.DocTestRunner().run(test)
@@ -74,16 +96,17 @@ def check_card(method: Any) -> None:
 
 
 def check_touches_only_what_is_planned(method: Any, member: ZooModel) -> None:
-    """Outside the planned regions every bit stays, and a plan writes nothing."""
+    """Outside the planned regions every bit stays; a plan writes nothing, and shows what will be done."""
     model, graph, _ = aged(member)
     before = bits(model)
     planned = plan(method, model, graph=graph, **_supply(method, member))
-    str(planned)
+    foreseen = planned.rows
     same(before, bits(model), "planning wrote")
     planned_in = regions(planned.edits, tensors_of(model))
     live = tensors_of(model)  # a change of structure may give them other names
     record = apply_(method, model, graph=graph, **_supply(method, member))
-    assert record.surgery or set(live) == set(bits(model)), "tensors came or went without a operation"
+    assert repr(record.rows) == repr(foreseen), "what was done is not what the plan shows"  # NaN is no == NaN
+    assert record.surgery or set(live) == set(bits(model)), "tensors came or went without an operation"
     for name, after in live.items():
         outside = ~planned_in[name] if name in planned_in else torch.ones_like(after, dtype=torch.bool)
         assert torch.equal(after[outside], before[name][outside]), f"{name} changed outside the plan"
@@ -98,7 +121,7 @@ def check_identity_changes_nothing(method: Any, member: ZooModel) -> None:
         warnings.simplefilter("always")
         record = apply_(type(method)(**method.identity), model, optimizer, graph=graph, **_supply(method, member))
     assert any(issubclass(w.category, NoEffectWarning) for w in heard), "a plan without effect did not warn"
-    assert record.changed == 0
+    assert record.changed == 0, f"identity settings changed {record.changed} values by the record"
     same(before, bits(model), "identity settings changed")
     same(moments, memory(model, optimizer), "identity settings cleared")
 
@@ -161,8 +184,8 @@ def check_parameters_keep_their_identity(method: Any, member: ZooModel) -> None:
     live, modules = tensors_of(model), dict(model.named_modules())
     before = {n: [id(t), t.dtype, t.device, t.stride(), t.requires_grad] for n, t in live.items()}
     grads = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
-    mode, hooked = {n: m.training for n, m in modules.items()}, {n: hooks(m)[0] for n, m in modules.items()}
-    record = apply_(method, model, example=member.example(), **_supply(method, member))
+    mode, hooked = {n: m.training for n, m in modules.items()}, {n: hooks_of(m) for n, m in modules.items()}
+    record = apply_(method, model, graph=graph, **_supply(method, member))
     frozen = {name for operation in record.surgery for name in operation.freezes}
     operated = {operation.module for operation in record.surgery}
     resting = [n for n in modules for path in operated if frozen and f"{n}.".startswith(f"{path}.")]
@@ -171,7 +194,7 @@ def check_parameters_keep_their_identity(method: Any, member: ZooModel) -> None:
     after = {n: [id(t), t.dtype, t.device, t.stride(), t.requires_grad] for n, t in _objects(model, live).items()}
     assert before == after, "a parameter was replaced or changed its kind"
     assert all(mode[n] == m.training for n, m in modules.items() if n not in resting), "training mode changed"
-    assert all(hooked[n] == hooks(m)[0] for n, m in modules.items() if n not in operated), "a hook was left behind"
+    assert all(hooked[n] == hooks_of(m) for n, m in modules.items() if n not in operated), "a hook was left behind"
     kept = {n: live[n].grad for n in grads if n not in frozen}
     same({n: grads[n] for n in kept}, {n: g for n, g in kept.items() if g is not None}, "gradient changed:")
 
@@ -222,16 +245,15 @@ def check_nan_is_refused(method: Any, member: ZooModel) -> None:
 def check_a_late_failure_leaves_no_trace(method: Any, member: ZooModel) -> None:
     """When the last edit fails, nothing of the earlier ones was written."""
     model, graph, optimizer = aged(member)
-    if not plan(method, model, graph=graph, **_supply(method, member)).edits:
-        return
+    failing = _FailsAtTheEnd(method)
     before, moments = bits(model), memory(model, optimizer)
     try:
-        apply_(_FailsAtTheEnd(method), model, optimizer, graph=graph, **_supply(method, member))
+        apply_(failing, model, optimizer, graph=graph, **_supply(method, member))
     except EditError:
         same(before, bits(model), "changed in spite of the error:")
         same(moments, memory(model, optimizer), "moments changed in spite of the error:")
     else:
-        raise AssertionError("an edit with a wrong shape was accepted")
+        assert not failing.spoiled, "an edit with a wrong shape was accepted"
 
 
 def check_undo(method: Any, member: ZooModel) -> None:
@@ -239,7 +261,7 @@ def check_undo(method: Any, member: ZooModel) -> None:
     model, graph, optimizer = aged(member)
     before, moments = bits(model), memory(model, optimizer)
     record = apply_(method, model, optimizer, graph=graph, **_supply(method, member))
-    assert str(record)
+    assert str(record), "the record prints as nothing"
     record.undo()
     same(before, bits(model), "not undone:")
     same(moments, memory(model, optimizer), "moments not undone:")
@@ -260,14 +282,18 @@ CHECKS: tuple[Check, ...] = (
 
 
 class _FailsAtTheEnd:
-    """A method whose last edit gives a tensor of the wrong shape."""
+    """A method whose last edit, if it has any, gives a tensor of the wrong shape."""
 
     def __init__(self, method: Any) -> None:
         self.method = method
+        self.spoiled = False
 
     def plan(self, graph: Any, evidence: Any, seed: int) -> Edits:
         """Plan as the method does, and spoil the last edit."""
         planned: Edits = self.method.plan(graph, evidence, seed)
+        if not planned.edits:
+            return planned
+        self.spoiled = True
         last = replace(planned.edits[-1], op=lambda old, *_: torch.zeros(old.numel() + 1))
         return replace(planned, edits=(*planned.edits[:-1], last))
 
@@ -282,7 +308,9 @@ def _supply(method: Any, member: ZooModel) -> dict[str, Any]:
     """Return what a method's card says that it needs, and initial weights where they cannot be drawn."""
     graph = graph_of(member)
     drawn = all(graph.has_initializer(name) for name in graph.parameters)
-    supply: dict[str, Any] = {} if drawn and "reference" not in method.card.needs else {"reference": member.build}
+    supply: dict[str, Any] = {}
+    if not drawn or "reference" in method.card.needs:
+        supply["reference"] = dict(initial(member))
     if "data" in method.card.needs:
         example = member.example()
         supply["data"] = [example, pytree.tree_map(lambda t: t[: len(t) // 2], example)]

@@ -56,8 +56,10 @@ def test_download_fills_the_cache(hub, tmp_path):
 
 def test_what_is_there_is_not_fetched_again(hub, tmp_path):
     folder, _ = hub
-    download("small", source=source(folder), folder=tmp_path / "cache")
-    download("small", source=Source("nobody/nothing"), folder=tmp_path / "cache")
+    target = download("small", source=source(folder), folder=tmp_path / "cache")
+    before = {path.name: path.stat().st_mtime_ns for path in target.iterdir()}
+    assert download("small", source=Source("nobody/nothing"), folder=tmp_path / "cache") == target
+    assert {path.name: path.stat().st_mtime_ns for path in target.iterdir()} == before
 
 
 def test_size_and_gray(hub, tmp_path):

@@ -1,17 +1,10 @@
-"""Shapes, published sizes and properties of the papers' networks, and of the zoo built on them."""
-
-import copy
+"""Shapes, published sizes and properties of the papers' networks."""
 
 import pytest
 import torch
 from torch import nn
 
 from rekindle.lab.models import CNN, CNN_BN, GPT, MLP, VGG16, MobileNetV1, ResNet18, ResNet50, ViT, vit_tiny
-from rekindle.testing.zoo import NOT_UNDERSTOOD, ZOO, ZooModel, zoo
-
-EVERY_MEMBER = [pytest.param(member, id=member.name) for member in [*zoo(), *NOT_UNDERSTOOD.values()]]
-WITH_FLOATS = [p for p in EVERY_MEMBER if isinstance(p.values[0].example(), torch.Tensor)]
-WITH_FLOATS = [p for p in WITH_FLOATS if p.values[0].example().is_floating_point()]
 
 
 def count(model: nn.Module) -> int:
@@ -105,38 +98,6 @@ def test_gpt_draws_projections_onto_the_stream_smaller() -> None:
     assert model.h[0].mlp.c_fc.weight.std().item() == pytest.approx(0.02, rel=0.05)
     assert model.h[0].mlp.c_proj.weight.std().item() == pytest.approx(0.02 / 4, rel=0.05)
     assert model.h[0].attn.c_attn.bias.abs().max().item() == 0
-
-
-def run(model: nn.Module, example: object) -> torch.Tensor:
-    output = model(**example) if isinstance(example, dict) else model(example)
-    return output if isinstance(output, torch.Tensor) else output.logits
-
-
-@pytest.mark.parametrize("member", EVERY_MEMBER)
-def test_zoo_is_small_repeatable_and_leaves_the_generator_alone(member: ZooModel) -> None:
-    before = torch.get_rng_state()
-    first, second = member.build().eval(), member.build().eval()
-    outputs = [run(model, member.example()) for model in (first, second)]
-    assert torch.equal(torch.get_rng_state(), before)
-    assert torch.equal(*outputs)
-    assert count(first) < 10_000
-
-
-@pytest.mark.parametrize("member", WITH_FLOATS)
-def test_zoo_says_which_models_are_homogeneous(member: ZooModel) -> None:
-    model, example = copy.deepcopy(member.build()).eval(), member.example()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if parameter.ndim == 1 and (name.endswith("bias") or name in {"b1", "b2"}):
-                parameter.zero_()
-        scaled, output = model(3 * example), model(example)
-    assert torch.allclose(scaled, 3 * output, rtol=1e-4, atol=1e-5) == member.homogeneous
-
-
-def test_zoo_leaves_out_models_of_missing_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rekindle.testing.zoo.find_spec", lambda package: None)
-    assert [member.name for member in zoo()] == [m.name for m in ZOO.values() if m.requires is None]
-    assert zoo(["gpt2"]) == []
 
 
 def test_pooling_before_relu_is_pooling_after_it():

@@ -114,32 +114,6 @@ def test_validation_and_patience_reach_every_stage():
     assert [len(stage.validation) for stage in stages] == [24, 120]
 
 
-def test_a_metric_that_cannot_be_is_told_before_training(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "scipy.sparse.linalg", None)  # as if SciPy were missing
-    told = []
-    with pytest.raises(RekindleError, match=r"rekindle\[audit\]"):
-        train_run(run_of(metrics=["hessian_top"]), tmp_path, progress=told.append)
-    assert not told and not (tmp_path / checkpoint.NAME).exists()
-
-
-def test_measuring_changes_nothing(tmp_path):
-    names = ["gradient_norm", "dormant", "effective_rank"]
-    plain, measured = (
-        train_run(run_of(metrics=metrics, model="resnet18:width=4", sample_fraction=0.2), tmp_path / str(len(metrics)))
-        for metrics in ([], names)
-    )
-    assert [(row["accuracy"], row["loss"]) for row in plain] == [(row["accuracy"], row["loss"]) for row in measured]
-    assert same(weights(tmp_path / "0"), weights(tmp_path / "3"))
-
-
-def test_metrics_are_columns():
-    at_ends = train_run(run_of(metrics=["weight_norm"]), None)
-    assert [("metric.weight_norm" in row) for row in at_ends] == [False, False, True, False, False, True]
-    always = train_run(run_of(metrics=["weight_norm"], metrics_each="epoch"), None)
-    assert all("metric.weight_norm" in row for row in always)
-    assert [row["loss"] for row in always] == [row["loss"] for row in at_ends]  # looking changes nothing
-
-
 def test_a_second_data_set_with_more_classes(tmp_path, monkeypatch):
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     rng = np.random.default_rng(0)

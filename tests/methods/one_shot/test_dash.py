@@ -242,7 +242,7 @@ def test_nothing_is_run_for_methods_that_do_not_ask():
         raise AssertionError("the data was looked at")
         yield
 
-    rk.apply_("shrink_perturb", nn.Linear(3, 2), data=refuse())
+    assert rk.apply_("shrink_perturb", nn.Linear(3, 2), data=refuse()).changed
 
 
 def test_a_state_dict_with_a_functional_loss():

@@ -1,45 +1,16 @@
-"""DSD: the smallest by magnitude, against a stable sort; and moments where the choice is made by values."""
+"""DSD: the smallest by magnitude, and moments where the choice is made by values."""
 
 import dataclasses
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import nn
 
 import rekindle as rk
 from rekindle.edits.edit import Edits
-from rekindle.kernels.subsets import smallest, smallest_of_all
+from rekindle.kernels.subsets import smallest
 from rekindle.methods.one_shot.dsd import Dsd
 from rekindle.testing import ZOO, check_method
-
-
-@given(st.lists(st.integers(-3, 3), max_size=12), st.integers(0, 14))
-def test_smallest_against_a_stable_sort(values, count):
-    tensor = torch.tensor(values, dtype=torch.float32)
-    oracle = torch.zeros(len(values), dtype=torch.bool)
-    oracle[torch.argsort(tensor.abs(), stable=True)[:count]] = True
-    assert torch.equal(smallest(tensor, count), oracle)
-
-
-def test_smallest_of_all_by_hand():
-    a, b = torch.tensor([[5.0, -1.0]]), torch.tensor([0.5, -4.0, 1.0])
-    assert smallest_of_all([a, b], 2, 0)[0].tolist() == [[False, True]]
-    assert smallest_of_all([a, b], 2, 1)[0].tolist() == [True, False, False]  # the first of two equals is in a
-    assert smallest_of_all([a, b], 3, 1)[0].tolist() == [True, False, True]
-
-
-@given(st.lists(st.lists(st.integers(-3, 3), max_size=5), min_size=1, max_size=4), st.data())
-def test_smallest_of_all_is_the_smallest_of_the_joined_whatever_the_guess(values, data):
-    tensors = [torch.tensor(part, dtype=torch.float32) for part in values]
-    joined = torch.cat(tensors)
-    if not len(joined):
-        return
-    count = data.draw(st.integers(1, len(joined)))
-    guess = data.draw(st.sampled_from([None, 0.0, 1.0, 2.0, 2.5, 3.0]))
-    masks = [smallest_of_all(tensors, count, n, guess)[0] for n in range(len(tensors))]
-    assert torch.equal(torch.cat(masks), smallest(joined, count))
 
 
 def net():

@@ -12,7 +12,6 @@ import pytest
 
 from rekindle.errors import SettingsError
 from rekindle.lab.runs.engines.local import LocalEngine, Pool
-from rekindle.lab.runs.engines.memory import available_memory
 from rekindle.lab.runs.execute import run_sweep
 from rekindle.lab.runs.spec import Run
 from rekindle.lab.runs.store import Store
@@ -96,24 +95,6 @@ def test_short_memory_runs_one_after_the_other(tmp_path):
     summary, _ = sweep(tmp_path, runs, free_memory=1e9)
     assert len(summary.finished) == 3
     assert len({entry["pid"] for entry in read_log(tmp_path, "end")}) == 1
-
-
-def test_available_memory(tmp_path):
-    meminfo = tmp_path / "meminfo"
-    meminfo.write_text("MemTotal: 100 kB\nMemAvailable:   50 kB\n")
-    assert available_memory(meminfo, tmp_path / "none") == 50 * 1024
-    group = tmp_path / "group"
-    group.mkdir()
-    for name, text in {
-        "memory.max": "40000",
-        "memory.current": "30000",
-        "memory.stat": "anon 1\ninactive_file 500",
-    }.items():
-        (group / name).write_text(text)
-    assert available_memory(meminfo, group) == 10500
-    (group / "memory.max").write_text("max\n")
-    assert available_memory(meminfo, group) == 50 * 1024
-    assert available_memory(tmp_path / "none", tmp_path / "none") == float("inf")
 
 
 @pytest.mark.parametrize("wrong", [{"workers": 0}, {"retries": -1}, {"free_memory": -1}, {"speed": 1}])
