@@ -92,7 +92,7 @@ def naive_way(chosen, tensors) -> None:
 def our_way(spec: str, model, graph, chosen) -> Callable[[], None]:
     """Return the computation of new tensors behind `rk.apply_`, with all its checks, without the record's numbers."""
     import rekindle as rk
-    from rekindle.edits.write import compute
+    from rekindle.edits.compute import compute
 
     names = {weight.tensor for weight in chosen}
     plan = rk.plan(spec, model, graph=graph)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from rekindle.statistics import Spread, holm, permutation_test, sign_test, spread, student_interval
+from rekindle.statistics import holm, mean_interval, permutation_test, sign_test, spread
 
 LEVEL = 0.05
 AGREES, DIFFERS, UNDECIDED, HOLDS, FAILS = "agrees", "differs", "not decided", "holds", "does not hold"
@@ -55,18 +55,17 @@ class Numbers:
             row |= {"published": printed.mean, "published_deviation": printed.deviation, "published_n": printed.n}
         if not numbers:
             return {**row, "n": 0, "verdict": UNDECIDED}
-        found = spread(list(numbers.values()))
-        low, high = student_interval(found)
+        found, (low, high) = spread(list(numbers.values())), mean_interval(list(numbers.values()))
         row |= {"measured": found.mean, "deviation": found.deviation, "n": found.n, "low": low, "high": high}
-        return {**row, "verdict": "" if printed is None else self._verdict(found, printed.mean, printed.deviation)}
+        return {**row, "verdict": "" if printed is None else self._verdict(row, printed.mean, printed.deviation)}
 
-    def _verdict(self, found: Spread, mean: float, deviation: float | None) -> str:
-        if found.n < 2:
+    def _verdict(self, row: Row, mean: float, deviation: float | None) -> str:
+        if row["n"] < 2:
             return UNDECIDED
-        low, high = student_interval(found)
-        other = found.deviation if deviation is None else deviation
-        pooled = math.sqrt((found.deviation**2 + other**2) / 2)
-        return AGREES if low <= mean <= high or abs(found.mean - mean) <= self.k * pooled else DIFFERS
+        other = row["deviation"] if deviation is None else deviation
+        pooled = math.sqrt((row["deviation"] ** 2 + other**2) / 2)
+        within = row["low"] <= mean <= row["high"] or abs(row["measured"] - mean) <= self.k * pooled
+        return AGREES if within else DIFFERS
 
 
 @dataclass(frozen=True)
@@ -161,8 +160,7 @@ class Within:
         row: Row = {"kind": "claim", "claim": self.claim, "measure": self.measure, "n": len(mine)}
         if not mine:
             return [{**row, "verdict": UNDECIDED}]
-        found = spread(list(mine.values()))
-        low, high = student_interval(found)
+        found, (low, high) = spread(list(mine.values())), mean_interval(list(mine.values()))
         row |= {"measured": found.mean, "deviation": found.deviation, "low": low, "high": high}
         inside = self.low <= low and high <= self.high
         outside = high < self.low or self.high < low

@@ -34,7 +34,7 @@ HOOKS = {
     "register_post_accumulate_grad_hook",
 }
 # The fixed normalization of `layerwise` stays in the model as a hook: a wrapper would rename all parameters below it.
-MAY_HOOK = {"edits/operate.py"}
+MAY_HOOK = {"edits/standardize.py"}
 # Stacked seeds are one step for many networks, which the plain loop, with its one model and its Keeper, should not have
 # to know. The probe's copies may diverge, which is a reading and no error.
 MAY_TRAIN = {"training/loop.py", "lab/runs/stacked_training.py", "metrics/trainability.py"}
@@ -352,7 +352,7 @@ GOOD = [
     ("__init__.py", "if TYPE_CHECKING:\n    from rekindle.graph.tracing import trace"),
     ("methods/one_shot/fire.py", "from rekindle.methods.apply import apply_\nfrom torch import nn\nx = p.data.clone()"),
     ("observe/activations.py", "m.register_forward_hook(f)\nloss.backward()"),
-    ("edits/operate.py", "m.register_forward_hook(f)"),
+    ("edits/standardize.py", "m.register_forward_hook(f)\nm.register_forward_pre_hook(f)"),
     ("training/loop.py", "loss.backward()\noptimizer.step()"),
     ("lab/data/digits.py", "from ...errors import RekindleError\nself.data = 1\nimport rekindleish"),
     (

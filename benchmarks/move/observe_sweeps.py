@@ -132,8 +132,9 @@ def _numbers(seen: Seen) -> None:
     """Observe the single statistics on a few numbers."""
     random = np.random.default_rng(1)
     first, second = random.normal(size=9).tolist(), random.normal(0.3, size=9).tolist()
-    for name in ("spread", "iqm", "bootstrap_interval"):
-        seen.note(f"statistics/{name}", find(f"rekindle.bench.statistics:{name}")(first))
+    many = random.normal(size=40).tolist()  # fewer are not resampled any more
+    for name, given in (("spread", first), ("iqm", first), ("bootstrap_interval", many)):
+        seen.note(f"statistics/{name}", find(f"rekindle.bench.statistics:{name}")(given))
     for name in ("sign_test", "wilcoxon_test", "permutation_test"):
         seen.note(f"statistics/{name}", find(f"rekindle.bench.statistics:{name}")(first, second))
     seen.note("statistics/holm", find("rekindle.bench.statistics:holm")([0.01, 0.04, 0.03, 0.5]))

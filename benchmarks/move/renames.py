@@ -82,7 +82,6 @@ MODULES: dict[str, str] = {
     "rekindle.core.where": "rekindle.graph.regions",
     "rekindle.data": "rekindle.lab.data",
     "rekindle.data.catalogue": "rekindle.lab.data.catalog",
-    "rekindle.graph.blocks": "rekindle.graph.attention_blocks",
     "rekindle.graph.handlers": "rekindle.graph.operations",
     "rekindle.graph.handlers.normalisation": "rekindle.graph.operations.normalization",
     "rekindle.graph.homogeneity": "rekindle.graph.scaling",

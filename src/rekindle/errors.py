@@ -53,3 +53,7 @@ class NoEffectWarning(UserWarning):
 
 class KeeperError(RekindleError):
     """A Keeper was used in a way that cannot work."""
+
+
+class KeeperWarning(UserWarning):
+    """A Keeper is not called as it must be to do its work."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -24,3 +25,15 @@ def number(value: float | None) -> str:
         ('0.0001235', '12', '')
     """
     return "" if value is None else f"{value:.4g}"
+
+
+def counted(names: Sequence[str], shown: int = 3) -> str:
+    """Return some names and how many there are.
+
+    Example:
+        >>> counted(["a", "b", "c", "d"]), counted(["a"])
+        ('4 tensors (a, b, c, ...)', 'a')
+    """
+    if len(names) == 1:
+        return names[0]
+    return f"{len(names)} tensors ({', '.join(names[:shown])}{', ...' if len(names) > shown else ''})"

@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from rekindle.comparison import batches as module
-from rekindle.comparison.batches import BatchesError, TrainingBatches, digest, held_out, own_generators, size_of
+from rekindle.comparison.batches import BatchesError, TrainingBatches, digest, held_out, own_generators
 
 PAIR = (torch.arange(14.0).reshape(7, 2), torch.arange(7))
 LISTED = [(torch.full((n + 1, 2), float(n)), torch.full((n + 1,), n)) for n in range(4)]
@@ -77,11 +77,6 @@ def test_tensors_that_do_not_fit_are_refused(wrong):
     for use in (TrainingBatches, held_out):
         with pytest.raises(BatchesError, match="of the same length, at least 1"):
             use(wrong)
-
-
-def test_size_of_a_batch_is_the_length_of_its_first_tensor():
-    assert size_of((torch.zeros(3, 2), torch.zeros(9))) == 3 == size_of({"a": "words", "b": torch.zeros(3)})
-    assert size_of([torch.tensor(2.0), torch.zeros(5)]) == 5 and size_of(("no", "tensor")) == 1
 
 
 def test_the_digest_tells_content_shape_and_type_apart():

@@ -41,8 +41,26 @@ def test_verdict(fire, fresh, said):
 
 def test_two_seeds_cannot_be_clear():
     found = told(none=[0.5, 0.5], fire=[0.6, 0.7], fresh=[0.5, 0.4])
-    assert found.verdict.startswith("nothing is clear yet: fire looks better, +15.0 points [10.0, 20.0] over going on")
-    assert "2 seeds are few" in found.verdict
+    # 0.15 +- t(0.9875, 1) 0.05; two ways are held against going on
+    assert found.verdict.startswith(
+        "nothing is clear yet: fire looks better, +15.0 points [-112.3, 142.3] over going on; run more seeds, 6 at"
+    )
+    assert "2 seeds are few" in found.verdict and found.verdict.endswith("take 6 or more.")
+
+
+def test_two_equal_seeds_are_not_clear_either():
+    found = told(none=[0.5, 0.5], fire=[0.6, 0.6], fresh=[0.4, 0.4])
+    assert found.verdict.startswith("nothing is clear yet: fire looks better, +10.0 points [10.0, 10.0]")
+
+
+def test_where_signs_cannot_settle_it_the_seeds_that_could_are_told():
+    five = told(none=GOING_ON, fire=above(0.1), a=GOING_ON, b=GOING_ON, c=GOING_ON, fresh=above(0.0))
+    assert "the sign test alone cannot settle it with 5 seeds, 7 could (p = 0.16 after Holm)" in five.verdict
+    assert "sign test" not in told(none=GOING_ON, fire=above(0.1)).verdict, "1 in 32 settles one comparison"
+    none, fire = GOING_ON * 2, [0.5, *above(0.1)[1:], *above(0.1)]
+    assert "sign test" not in told(none=none, fire=fire).verdict
+    split = told(none=none, fire=[*above(0.1), *above(0.1)[:3], 0.505, 0.495], fresh=none)
+    assert "would not settle it" in split.verdict
 
 
 def test_more_ways_make_wider_intervals():

@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 import torch
 
-from rekindle.edits.edit import Edit, Edits
+from rekindle.edits.edit import Edit, Edits, Skip
 from rekindle.graph.modules import tensors_of
 from rekindle.methods.one_shot.full_reset import FullReset
 from rekindle.testing import CHECKS, ZOO, check_method
@@ -115,6 +115,18 @@ class SkipsWhatIsNotFinite(Halve):
         return Edits(tuple(edit for edit in planned.edits if edit.tensor not in bad))
 
 
+class SkipsWithoutAReason(Halve):
+    def plan(self, graph, evidence, seed):
+        return super().plan(graph, evidence, seed) + Edits(skips=(Skip(next(iter(graph.parameters)), ""),))
+
+
+class WritesWhatIsFrozen(Halve):
+    def plan(self, graph, evidence, seed):
+        for name in evidence.frozen:
+            tensors_of(evidence.model)[name].data.mul_(0.5)
+        return super().plan(graph, evidence, seed)
+
+
 class NoDeviationsOnItsCard(Halve):
     card: ClassVar = dataclasses.replace(FullReset.card, deviations=())
 
@@ -143,17 +155,19 @@ CAUGHT_BY = {
         "check_degenerate_weights_stay_finite",
     ],
     ForgetsElsewhere: [
-        "check_moments_are_cleared_where_edited",
+        "check_optimizer_state_begins_again_where_edited",
         "check_touches_only_what_is_planned",
         "check_same_seed_same_result",
         "check_three_ways_agree",
         "check_degenerate_weights_stay_finite",
     ],
-    BreaksTheNextStep: ["check_moments_are_cleared_where_edited"],
+    BreaksTheNextStep: ["check_optimizer_state_begins_again_where_edited"],
     LooksAtTheLiveModel: ["check_three_ways_agree"],
     LeavesAHook: ["check_parameters_keep_their_identity"],
     SwitchesToEvaluation: ["check_parameters_keep_their_identity"],
     SkipsWhatIsNotFinite: ["check_nan_is_refused"],
+    SkipsWithoutAReason: ["check_every_parameter_is_told_of"],
+    WritesWhatIsFrozen: ["check_frozen_parameters_stay"],
     NoDeviationsOnItsCard: ["check_card"],
 }
 

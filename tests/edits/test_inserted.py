@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from rekindle.edits.inserted import MEAN, STD, FixedNormalization, Injected, is_standardized
+from rekindle.edits.inserted import BUFFERS, FixedInputNormalization, FixedNormalization, Injected, is_standardized
+from rekindle.errors import PlanError
 
 
 def injected():
@@ -53,10 +54,10 @@ def test_of_several_outputs_every_tensor_of_floats_is_the_sum_and_the_rest_is_th
     assert torch.equal(found["out"][1], x.long()) and found["label"] == 7
 
 
-def standardized(mean, std):
+def standardized(mean, std, side="after"):
     module = nn.Linear(3, 2)
-    module.register_buffer(MEAN, torch.tensor(mean))
-    module.register_buffer(STD, torch.tensor(std))
+    for name, value in zip(BUFFERS[side], (mean, std), strict=True):
+        module.register_buffer(name, torch.tensor(value))
     return module
 
 
@@ -66,6 +67,7 @@ def test_the_hook_standardizes_by_the_buffers_of_now():
     assert not is_standardized(module)
     handle = module.register_forward_hook(FixedNormalization())
     assert is_standardized(module) and not is_standardized(nn.Sequential(module))
+    assert not is_standardized(module, "before")
     torch.testing.assert_close(module(x), (plain - 0.5) / 2.0)
     module.rekindle_mean.fill_(-1.0)
     torch.testing.assert_close(module(x), (plain + 1.0) / 2.0)
@@ -73,6 +75,26 @@ def test_the_hook_standardizes_by_the_buffers_of_now():
         assert torch.equal(other(x), module(x))
     handle.remove()
     assert torch.equal(module(x), plain) and not is_standardized(module)
+
+
+def test_the_hook_before_a_module_standardizes_what_it_reads():
+    module, x = standardized(0.5, 2.0, "before"), torch.randn(4, 3)
+    expected = module((x - 0.5) / 2.0)
+    module.register_forward_pre_hook(FixedInputNormalization())
+    assert is_standardized(module, "before") and not is_standardized(module)
+    torch.testing.assert_close(module(x), expected)
+    for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        assert torch.equal(other(x), module(x))
+        other.rekindle_input_mean.fill_(-1.0)
+        assert not torch.equal(other(x), module(x))
+
+
+def test_only_the_first_argument_is_standardized_and_there_must_be_one():
+    first, second = FixedInputNormalization()(standardized(1.0, 2.0, "before"), (torch.tensor([3.0]), "kept"))
+    assert first == 1 and second == "kept"
+    for args, got in (((), "no positional argument"), (("word",), "str")):
+        with pytest.raises(PlanError, match=got):
+            FixedInputNormalization()(standardized(1.0, 2.0, "before"), args)
 
 
 @pytest.mark.parametrize("kind", [tuple, list])

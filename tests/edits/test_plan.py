@@ -6,7 +6,7 @@ from torch import nn
 
 import rekindle as rk
 from rekindle.edits.edit import Edit, Edits, Skip
-from rekindle.edits.plan import Plan
+from rekindle.edits.plan import Plan, PlannedLink
 from rekindle.edits.surgery import Standardize, Surgery
 
 
@@ -31,7 +31,7 @@ def test_everything_of_its_content_is_printed():
         ("mind the gap",),
         (Surgery("0", Standardize(0.0, 1.0), (), "test"),),
     )
-    plan = Plan("a method", content, {"w": torch.ones(2, 2)})
+    plan = Plan("a method", (PlannedLink(content, {"w": torch.ones(2, 2)}),))
     assert (plan.edits, plan.skips) == (content.edits, content.skips)
     assert (plan.notices, plan.surgery) == (content.notices, content.surgery)
     (row,) = plan.rows
@@ -50,13 +50,13 @@ def test_the_numbers_are_computed_once_when_they_are_first_asked_for():
         asked.append(1)
         return old
 
-    plan = Plan("a method", Edits((Edit("w", op, "test"),)), {"w": torch.ones(2)})
+    plan = Plan("a method", (PlannedLink(Edits((Edit("w", op, "test"),)), {"w": torch.ones(2)}),))
     assert not asked
     assert plan.rows is plan.rows and str(plan) and len(asked) == 1
 
 
 def test_attributes_that_are_not_there():
-    plan = Plan("a method", Edits(), {})
+    plan = Plan("a method", ())
     with pytest.raises(AttributeError, match="Plan.grafts is now Plan.surgery"):
         assert plan.grafts
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):

@@ -69,13 +69,15 @@ def test_the_optimizer_has_new_parameters_in_the_place_of_frozen_ones():
     assert torch.equal(model(X), fresh(X))
 
 
-def test_a_fixed_normalization():
+@pytest.mark.parametrize(("block", "expected"), [("1", [("1", "after")]), ("0", [("2", "before")])])
+def test_a_fixed_normalization(block, expected):
     model, fresh = net().eval(), net(seed=1).eval()
-    rk.layerwise_(model, example=X, data=[X], block=1, blocks=("0", "1", "2"))
-    standardized = [name for name, module in model.named_modules() if is_standardized(module)]
-    assert standardized
+    rk.layerwise_(model, example=X, data=[X], blocks=(block, "2"))
     rk.restore_(fresh, model.state_dict())
-    assert [name for name, module in fresh.named_modules() if is_standardized(module)] == standardized
+    for each in (model, fresh):
+        modules = each.named_modules()
+        found = [(name, side) for name, m in modules for side in ("before", "after") if is_standardized(m, side)]
+        assert found == expected
     assert torch.equal(model(X), fresh(X))
 
 

@@ -24,3 +24,5 @@ def test_plain_data():
 
 def test_equal_numbers_are_equal_normalizations():
     assert Standardize(1.0, 2.0) == Standardize(1.0, 2.0) != Standardize(1.0, 3.0)
+    assert Standardize(1.0, 2.0) == Standardize(1.0, 2.0, "after") != Standardize(1.0, 2.0, "before")
+    assert str(Standardize(1.0, 2.0, "before")) == "(x - 1) / 2 before it"

@@ -3,9 +3,18 @@
 import pytest
 import torch
 from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
 from rekindle.errors import PlanError
-from rekindle.graph.modules import main_output, submodule, tensors_of
+from rekindle.graph.modules import (
+    call_with,
+    main_output,
+    modules_of,
+    parameters_of,
+    stored_names,
+    submodule,
+    tensors_of,
+)
 
 
 class Tied(nn.Module):
@@ -51,3 +60,47 @@ def test_the_tensor_that_a_module_hands_on():
     for wrong in ({"a": x}, torch.ones(2, dtype=torch.long), (), (1, x), None):
         with pytest.raises(PlanError, match="tensor of floats"):
             main_output(wrong)
+
+
+def plain():
+    torch.manual_seed(0)
+    inner = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+    return nn.Sequential(nn.Linear(3, 4), inner, nn.Linear(3, 2)).eval()
+
+
+def wrapped():
+    model = plain()
+    model[1][0] = torch.compile(model[1][0])
+    model[1] = torch.compile(model[1])
+    model[2] = checkpoint_wrapper(model[2])
+    return model
+
+
+def test_names_do_not_see_wrappers_inside_the_model():
+    model, other = wrapped(), plain()
+    assert [*parameters_of(model)] == [*parameters_of(other)] == [name for name, _ in other.named_parameters()]
+    assert [*tensors_of(model)] == [*tensors_of(other)]
+    assert [*modules_of(model)] == [path for path, _ in other.named_modules()]
+    for path, module in other.named_modules():
+        if not isinstance(module, nn.Sequential):
+            assert type(submodule(model, path)) is type(modules_of(model)[path]) is type(module)
+    assert submodule(model, "1.0") is model[1]._orig_mod[0]._orig_mod is submodule(model, "1._orig_mod.0._orig_mod")
+    assert stored_names(model)["1.0.weight"] == "1._orig_mod.0._orig_mod.weight"
+
+
+def test_further_names_of_tied_tensors_when_asked_for():
+    model = Tied()
+    assert "head.weight" not in parameters_of(model) and "head.weight" not in tensors_of(model)
+    assert parameters_of(model, remove_duplicate=False)["head.weight"] is model.embed.weight
+    assert tensors_of(model, remove_duplicate=False)["head.weight"] is model.embed.weight
+    assert set(tensors_of(model)) | {"head.weight"} == set(stored_names(model))
+
+
+def test_other_values_by_names_without_wrappers():
+    model, x = wrapped(), torch.ones(2, 3)
+    new = {"1.0.weight": torch.zeros(3, 4), "1.1.running_mean": torch.ones(3), "2.bias": torch.ones(2)}
+    other = plain()
+    expected = torch.func.functional_call(other, new, (x,))
+    with torch.compiler.set_stance("force_eager"):
+        assert torch.equal(call_with(model, new, (x,), {}), expected)
+        assert not torch.equal(model(x), expected), "and the model itself has its own"

@@ -8,7 +8,6 @@ from torch import nn
 from torch.optim import SGD, Adam
 
 import rekindle as rk
-from rekindle.edits import operate as grafting
 from rekindle.errors import EditError, KeeperError, PlanError, SettingsError
 from rekindle.testing.aged import hooks
 from tests.keeper.keeping import EXAMPLE, METHODS, batch, network, train
@@ -201,9 +200,3 @@ def test_draws_do_not_touch_the_global_generator():
     model(batch(0)[0]).sum().backward()
     keeper.step()
     assert keeper.recycled and torch.equal(torch.get_rng_state(), state)
-
-
-def test_reset_compiler_is_not_needed_without_one(monkeypatch):
-    monkeypatch.delitem(grafting.sys.modules, "torch._dynamo", raising=False)
-    grafting.reset_compiler()
-    assert "torch._dynamo" not in grafting.sys.modules

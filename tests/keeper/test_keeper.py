@@ -9,8 +9,7 @@ from torch.optim import SGD, Adam
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import rekindle as rk
-from rekindle.edits.write import moments
-from rekindle.testing.aged import hooks
+from rekindle.testing.aged import hooks, moments
 from tests.keeper.keeping import EXAMPLE, METHODS, backward, batch, kill, network, same, train, values
 
 # --- resuming ---
@@ -199,8 +198,8 @@ class Counting(TorchDispatchMode):
 
 @pytest.mark.parametrize("methods", [[], ["fire", "head_reset"]])
 def test_costs_nothing_without_per_step_methods(methods, monkeypatch):
-    monkeypatch.setattr("rekindle.keeper.keeper.trace", None)  # calling it would raise
-    monkeypatch.setattr("rekindle.keeper.keeper.scan", None)
+    monkeypatch.setattr("rekindle.methods.planning.trace", None)  # calling it would raise
+    monkeypatch.setattr("rekindle.methods.planning.scan", None)
     model = network()
     optimizer = Adam(model.parameters())
     plain = hooks(model)

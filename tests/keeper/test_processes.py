@@ -16,8 +16,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import rekindle as rk
-from rekindle.edits.write import moments
 from rekindle.errors import KeeperError
+from rekindle.testing.aged import moments
 
 METHODS = {
     "redo": "redo:period=2,threshold=0.3",

@@ -59,3 +59,10 @@ def test_isometries_multiples_of_them_and_zero():
         assert float(deviation_from_isometry(5 * matrix)) == pytest.approx(3 * (25 - 1) ** 2)
         assert float(deviation_from_isometry(5 * matrix, scale_free=True)) < 1e-20
     assert float(deviation_from_isometry(torch.zeros(6, 3), scale_free=True)) == 3
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_deviation_of_half_precision_is_computed_in_float32(dtype):
+    matrices = torch.randn(3, 4, 6, generator=torch.Generator().manual_seed(2)).to(dtype)
+    found = deviation_from_isometry(matrices)
+    assert found.dtype == torch.float32 and torch.equal(found, deviation_from_isometry(matrices.float()))

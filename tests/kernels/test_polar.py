@@ -159,3 +159,12 @@ def test_large_matrices_in_pieces_agree_with_the_exact_factor():
     symmetric = found.T @ matrix  # W = P H with H symmetric and positive: what makes P the polar factor
     assert float((symmetric - symmetric.T).norm() / symmetric.norm()) < 1e-2
     assert float(torch.linalg.eigvalsh((symmetric + symmetric.T) / 2).min()) > -1e-2
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", [(8, 8), (3, 5, 20), (100, 100), (40, 150), (2, 100, 110), (400, 400)])
+@pytest.mark.parametrize("solve", [polar, polar_exact, newton_schulz])
+def test_half_precision_is_computed_in_float32_and_rounded_once(shape, dtype, solve):
+    matrices = random(*shape).to(dtype)
+    found = solve(matrices)
+    assert found.dtype == dtype and torch.equal(found, solve(matrices.float()).to(dtype))

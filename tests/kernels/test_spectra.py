@@ -53,3 +53,11 @@ def test_the_bound_holds_for_the_layer_as_one_matrix(groups, stride, padding):
 def test_for_a_linear_layer_it_is_the_norm_itself():
     matrix = some(1, 5, 3)
     torch.testing.assert_close(convolution_bound(singular_values(matrix)), torch.linalg.matrix_norm(matrix[0], 2))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", [(1, 3, 3), (4, 1, 6), (5, 4, 3)])
+def test_half_precision_is_decomposed_in_float32(shape, dtype):
+    matrices = some(*shape).to(dtype)
+    found = singular_values(matrices)
+    assert found.dtype == torch.float32 and torch.equal(found, singular_values(matrices.float()))

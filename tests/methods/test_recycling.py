@@ -7,9 +7,8 @@ from torch import nn
 from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
-from rekindle.edits.write import write_one_by_one
+from rekindle.edits.transaction import prepare
 from rekindle.graph import trace
-from rekindle.graph.modules import tensors_of
 from rekindle.methods.recycling import not_cut_off, recyclable, recycle
 from rekindle.observe.activations import Watch
 from rekindle.testing.zoo import ZOO, zoo
@@ -18,7 +17,8 @@ from rekindle.testing.zoo import ZOO, zoo
 def do(model, graph, chosen, means=None, optimizer=None, seed=0):
     chosen = {name: torch.tensor(units) for name, units in chosen.items()}
     edits = recycle(graph, chosen, "test", seed, model, means)
-    write_one_by_one(edits.edits, tensors_of(model), optimizer, graph.aliases)
+    given = [] if optimizer is None else [optimizer]
+    prepare(edits, model, optimizers=given, aliases=graph.aliases).commit()
     return edits
 
 
@@ -131,7 +131,7 @@ def test_draws_depend_on_seed_and_reason_alone():
         torch.manual_seed(seed + 10)
         edits = recycle(graph, {"0": torch.tensor([1])}, reason, seed, net)
         state = torch.get_rng_state()
-        write_one_by_one(edits.edits, tensors_of(net), None, {})
+        prepare(edits, net).commit()
         assert torch.equal(state, torch.get_rng_state())
         return net[0].weight.detach()[1]
 
@@ -316,8 +316,7 @@ def test_a_weight_that_is_computed_need_not_be_silent_at_zero():
 def test_frozen_layers_are_left_alone():
     net = nn.Sequential(nn.Linear(3, 6), nn.ReLU(), nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 2))
     graph = trace(net, torch.zeros(1, 3))
-    net[0].requires_grad_(False)
-    groups, left = recyclable(graph, net)
+    groups, left = recyclable(graph, {"0.weight", "0.bias"})
     assert [group.name for group in groups] == ["2"]
     assert left["0"] == "0.weight is frozen"
     assert len(recyclable(graph)[0]) == 2

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from rekindle.errors import PlanError
-from rekindle.metrics._loss import MeanLoss, size_of
+from rekindle.metrics._loss import MeanLoss
 from rekindle.testing.aged import bits, same
 from tests.metrics.live import classification, live, tiny, vectors
 
@@ -32,6 +32,21 @@ def test_value_and_gradient():
     ):
         torch.testing.assert_close(gradient[name], found)
     assert all(p.grad is None for p in model.parameters())
+
+
+def test_uneven_batches_give_the_loss_gradient_and_curvature_of_all_samples_at_once():
+    model, batches = wide()
+    every = [torch.cat(parts) for parts in zip(*batches, strict=True)]  # 24 samples
+    uneven = [tuple(part[start:end] for part in every) for start, end in ((0, 16), (16, 23), (23, 24))]
+    direction = {name: torch.randn_like(p) for name, p in model.named_parameters()}
+    found = []
+    for given in (uneven, [tuple(every)]):
+        loss = MeanLoss(live(model, given))
+        with loss.open("test"):
+            parameters = loss.parameters(trained_only=True)
+            found.append((loss(parameters), loss.gradient(parameters), loss.product(parameters, direction)))
+    assert found[0][0] == pytest.approx(found[1][0], rel=1e-12)
+    torch.testing.assert_close(found[0][1:], found[1][1:])
 
 
 def test_at_other_parameters_the_models_own_stay():
@@ -70,7 +85,6 @@ def test_batches_until_there_are_enough_samples():
     for samples, taken in ((None, 3), (1, 1), (2, 1), (3, 2), (5, 2), (100, 3)):
         loss = MeanLoss(live(nn.Linear(4, 3), batches), samples)
         assert len(loss.batches) == taken and loss.samples == sum((2, 3, 4)[:taken])
-    assert size_of({"a": "word", "b": torch.zeros(5, 2)}) == 5 and size_of("word") == 1
 
 
 def test_a_loss_of_several_numbers_is_refused():

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from rekindle.errors import PlanError
 from rekindle.observe.features import inputs_of, labels_of, pass_over, resting
 from rekindle.testing.aged import bits, hooks, same
 
@@ -46,7 +47,7 @@ def test_hooks_go_also_when_a_pass_fails():
 
     with pytest.raises(KeyError, match="mine"):
         pass_over(model, DATA, {"0": fail}, lambda *_: None)
-    with pytest.raises(AttributeError):
+    with pytest.raises(PlanError, match="path of a module"):
         pass_over(model, DATA, {"0": lambda x: None, "no such module": lambda x: None}, lambda *_: None)
     assert not any(hooks(model)) and model.training
 

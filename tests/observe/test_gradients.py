@@ -91,6 +91,13 @@ def test_against_backward_with_the_default_loss():
     assert found.batches == 3 and found.loss == pytest.approx(sum(losses) / 3)
 
 
+def test_the_loss_of_uneven_batches_is_that_of_all_samples_at_once():
+    torch.manual_seed(0)
+    model, x, y = nn.Linear(4, 3), torch.randn(11, 4), torch.randint(3, (11,))
+    found = gather(model, [(x[:8], y[:8]), (x[8:10], y[8:10]), (x[10:], y[10:])])
+    assert found.loss == pytest.approx(float(cross_entropy(model(x), y).detach()))
+
+
 def test_a_dict_with_the_models_own_loss():
     Output = collections.namedtuple("Output", "loss")
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from rekindle.errors import PlanError
-from rekindle.observe.visit import batches_of, device_of, visit
+from rekindle.observe.visit import batches_of, device_of, size_of, visit
 from rekindle.testing.aged import bits, same
 
 X = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
@@ -90,3 +90,8 @@ def test_no_batch_is_told():
 
 def test_the_device_of_the_first():
     assert device_of([torch.ones(1, device="meta"), X]) == torch.device("meta") and device_of([]) is None
+
+
+def test_the_size_of_a_batch_is_the_length_of_its_first_tensor():
+    assert size_of((torch.zeros(3, 2), torch.zeros(9))) == 3 == size_of({"a": "words", "b": torch.zeros(3)})
+    assert size_of([torch.tensor(2.0), torch.zeros(5)]) == 5 and size_of(("no", "tensor")) == 1

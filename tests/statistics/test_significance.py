@@ -90,3 +90,19 @@ def test_a_missing_package_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "scipy.stats", None)
     with pytest.raises(StatisticsError, match=r"rekindle\[stats\]"):
         st.sign_test([1], [0])
+
+
+@pytest.mark.parametrize(("rivals", "seeds"), [(1, 5), (2, 6), (3, 6), (5, 7), (10, 8)])
+def test_so_many_seeds_can_refute_a_claim_after_holm(rivals, seeds):
+    assert st.seeds_needed(rivals) == seeds
+    for n, settles in ((seeds, True), (seeds - 1, False)):
+        for test in (lambda *pair: st.sign_test(*pair).p, st.permutation_test):
+            p = test(np.arange(1.0, n + 1), np.zeros(n))  # all seeds on one side
+            assert (st.holm([p] + [1.0] * (rivals - 1))[0] < 0.05) == settles
+
+
+def test_both_sides_and_other_levels_need_more_seeds():
+    assert st.seeds_needed(1, alternative="two-sided") == 6 and st.seeds_needed(1, 0.01) == 7
+    for rivals, alpha in ((0, 0.05), (2, 0.0), (2, 1.0)):
+        with pytest.raises(StatisticsError, match="at least one rival"):
+            st.seeds_needed(rivals, alpha)

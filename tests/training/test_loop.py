@@ -13,11 +13,13 @@ from rekindle.training.loop import (
     TrainingError,
     evaluate,
     length_of,
+    loss_of,
     order_of,
     rate_factor,
     remember_rates,
     set_rates,
     train,
+    train_on,
 )
 from rekindle.training.schedules import ConstantRate, Decay, Plateau, Steps
 from rekindle.training.stage import Stage
@@ -283,3 +285,12 @@ def test_bfloat16_trains_in_channels_last():
     rows = fit(model, Stage("x", images, images, 20), TrainConfig(batch_size=16, precision="bfloat16"), lr=0.01)
     assert seen[0][0] == torch.bfloat16
     assert model[0].weight.dtype == torch.float32 and rows[-1]["accuracy"] > 0.95
+
+
+def test_the_mean_loss_of_uneven_batches_is_that_of_all_samples_at_once():
+    model, every = linear(), blobs(10)
+    x, y = every.batch(slice(None)), every.labels
+    still = torch.optim.SGD(model.parameters(), lr=0.0)
+    batches = [(x[:7], y[:7]), (x[7:9], y[7:9]), (x[9:], y[9:])]
+    mean = train_on(model, still, batches, lambda model, batch: loss_of(model, *batch))
+    assert mean == pytest.approx(float(loss_of(model, x, y).detach()))

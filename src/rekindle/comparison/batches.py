@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from rekindle.errors import RekindleError
-from rekindle.observe.visit import batches_of
+from rekindle.observe.visit import batches_of, size_of
 from rekindle.seeds import generator, global_seed, seed_of
 
 EVALUATED = 1024  # examples of a test batch, where the user gives tensors
@@ -119,16 +119,6 @@ def _checked(data: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
             fix="give one target for each input, or a list of batches",
         )
     return inputs, targets
-
-
-def size_of(batch: Any) -> int:
-    """Return the number of examples of a batch: the length of its first tensor.
-
-    Example:
-        >>> size_of({"input_ids": torch.zeros(3, 7)})
-        3
-    """
-    return next((len(leaf) for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor) and leaf.ndim), 1)
 
 
 def digest(leaves: Iterable[Any]) -> str:

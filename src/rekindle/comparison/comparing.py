@@ -24,7 +24,7 @@ from rekindle.errors import RekindleError
 from rekindle.graph import UnitGraph, trace
 from rekindle.graph.modules import tensors_of
 from rekindle.graph.scan import scan
-from rekindle.graph.unwrap import unwrapped
+from rekindle.graph.unwrap import bare
 from rekindle.keeper.checks import refuse_method
 from rekindle.kernels.finite import finite
 from rekindle.methods.registry import methods as methods_of
@@ -71,7 +71,8 @@ def compare(
             per-step methods and recyclers in a Keeper all through it.
         budget: Length of each training: a number of steps, or text: "200 steps", "3 epochs".
         seeds: How many repetitions, at least 2, or the seeds themselves.
-        loss: Function (model, batch) -> scalar; cross entropy if left out and targets are integers.
+        loss: Function (model, batch) -> scalar, a mean over the samples of the batch; cross entropy if left out and
+            targets are integers.
         optimizer: A spec ("adam:lr=1e-3", the default; "sgd:lr=0.1,momentum=0.9"), a function (model) -> optimizer, or
             the optimizer that trains the model now: copies of it go on with its moments.
         metric: Function (model, batches) -> float, more is better. Left out: accuracy for integer targets, else minus
@@ -196,11 +197,12 @@ def _checked_model(model: Any) -> nn.Module:
             got=type(model).__name__,
             fix="load the checkpoint into the model; `rekindle compare` does that for a file",
         )
-    for name, tensor in tensors_of(unwrapped(model)).items():
+    inner = bare(model)
+    for name, tensor in tensors_of(inner).items():
         if tensor.is_floating_point() and not finite(tensor):
             raise CompareError(
                 expected="finite values in every tensor",
                 got=f"NaN or infinite ones in {name}",
                 fix="this network has diverged: go back to a checkpoint from before, with a lower learning rate",
             )
-    return unwrapped(model)
+    return inner

@@ -7,27 +7,28 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rekindle.statistics.intervals import Spread, bootstrap_interval, needed
+from rekindle.statistics.intervals import Spread, mean_interval
+from rekindle.statistics.significance import sign_test
 
 
 @dataclass(frozen=True)
 class Gap:
     """A mean difference of scores, paired by seed; above zero is better.
 
-    Resampling a handful of seeds gives intervals that are too narrow (of two seeds, half of them miss the truth), so a
-    difference is called clear only if a paired t-test at the same level agrees.
-
     Attributes:
         mean: The mean difference.
-        low: Lower end of its bootstrap interval.
+        low: Lower end of its interval, which is that of a paired t-test.
         high: Upper end.
-        sure: Whether the t-test agrees.
+        sure: Whether the interval leaves out zero. Equal differences show no spread, their interval is a point: then
+            whether the sign test at the same level says so.
+        agree: Whether all seeds are on one side of zero.
     """
 
     mean: float
     low: float
     high: float
     sure: bool
+    agree: bool
 
     @property
     def better(self) -> bool:
@@ -41,8 +42,8 @@ class Gap:
 
     @property
     def promising(self) -> bool:
-        """Whether it looks better, though that is not clear."""
-        return self.low > 0 and not self.sure
+        """Whether it looks better, with every seed, though that is not clear."""
+        return self.agree and self.mean > 0 and not self.sure
 
 
 def gap_of(differences: NDArray[np.float64], level: float) -> Gap:
@@ -52,13 +53,12 @@ def gap_of(differences: NDArray[np.float64], level: float) -> Gap:
         >>> gap_of(np.array([1.0, 3.0]), 0.95).better, gap_of(np.array([1.0, 1.1, 1.2, 1.1, 1.0]), 0.95).better
         (False, True)
     """
-    mean = float(differences.mean())
-    sure = mean != 0 if np.ptp(differences) == 0 else _t_test(differences) < 1 - level
-    return Gap(mean, *bootstrap_interval(differences, level=level), sure)
-
-
-def _t_test(differences: NDArray[np.float64]) -> float:
-    return float(needed("scipy.stats").ttest_1samp(differences, 0).pvalue)
+    low, high = mean_interval(differences, level)
+    sure = low > 0 or high < 0
+    if np.ptp(differences) == 0:  # with scores of a few steps, as accuracies are, two seeds are equal by chance
+        sure = sign_test(differences, np.zeros(len(differences)), alternative="two-sided").p < 1 - level
+    agree = bool((differences > 0).all() or (differences < 0).all())
+    return Gap(float(differences.mean()), low, high, sure, agree)
 
 
 @dataclass(frozen=True)

@@ -106,9 +106,9 @@ class Comparison:
         """How to read the table."""
         seeds, steps = len({trial.seed for trial in self.trials}), self.trials[0].steps
         return (
-            f"{seeds} seeds of {steps} steps from one checkpoint. Differences are paired by seed; their bootstrap "
-            f"intervals of {100 * self.level:.4g}% hold together at 95%, and what is called clear passes a paired "
-            "t-test at that level too. p: exact sign test, one-sided."
+            f"{seeds} seeds of {steps} steps from one checkpoint. Differences are paired by seed; their "
+            f"intervals of {100 * self.level:.4g}%, Student's, hold together at 95%, and what is called clear leaves "
+            "out zero. p: exact sign test, one-sided."
         )
 
     def __str__(self) -> str:

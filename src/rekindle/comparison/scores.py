@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rekindle.comparison.batches import size_of
 from rekindle.errors import RekindleError
 from rekindle.graph.export import as_call
 from rekindle.observe import Loss
 from rekindle.observe.features import inputs_of, labels_of, resting
+from rekindle.observe.visit import size_of
 
 ScoreFunction = Callable[[nn.Module, Sequence[Any]], float]
 
@@ -29,7 +29,7 @@ class Scorer:
 
     Args:
         batches: To test on.
-        loss: Function (model, batch) -> scalar.
+        loss: Function (model, batch) -> scalar, a mean over the samples of the batch.
         metric: The user's own function (model, batches) -> float, more is better.
         counts: Whether targets are classes, so that there is an accuracy.
     """
@@ -105,6 +105,7 @@ def _outputs(model: nn.Module, batch: Any) -> Any:
 
 
 def _mean_loss(model: nn.Module, batches: Sequence[Any], loss: Loss) -> float:
+    """Return the mean over samples; the loss of a batch is taken as a mean."""
     sizes = [size_of(batch) for batch in batches]
     total = sum(float(loss(model, batch)) * size for batch, size in zip(batches, sizes, strict=True))
-    return total / sum(sizes)
+    return total / max(1, sum(sizes))

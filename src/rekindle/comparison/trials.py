@@ -15,11 +15,11 @@ from torch.utils import _pytree as pytree
 from rekindle.comparison.batches import TrainingBatches, digest, own_generators
 from rekindle.comparison.scores import Scorer
 from rekindle.comparison.trial import Row, Trial
+from rekindle.edits.optimizer_state import refuse_strangers
 from rekindle.errors import RekindleError
 from rekindle.graph import UnitGraph
 from rekindle.graph.modules import tensors_of
 from rekindle.keeper import Keeper
-from rekindle.keeper.checks import refuse_optimizers
 from rekindle.methods.spec import FRESH, UNTREATED
 from rekindle.observe import STALE, Loss, Reference
 from rekindle.seeds import seed_of
@@ -169,7 +169,7 @@ def _copy_of(setup: TrialSetup) -> tuple[nn.Module, Optimizer]:
     else:
         model = copied(setup.model, CompareError)
         made = optimizers.optimizer(given, model, setup.example) if isinstance(given, str) else given(model)
-    refuse_optimizers((made,), model)
+    refuse_strangers((made,), model, CompareError)
     return model, made
 
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 
 from rekindle.comparison.outcomes import Gap, Outcome, shown, shown_gap
 from rekindle.methods.spec import FRESH, UNTREATED
+from rekindle.statistics.significance import seeds_needed
 
-FEW = 5  # seeds below which only large differences can be clear
+FEW = 5  # seeds below which only very large differences can be clear
 LEVEL = 0.05
 AFRESH = "start afresh"
 GapBetween = Callable[[str, str], Gap | None]
@@ -32,7 +33,7 @@ def verdict(outcomes: Sequence[Outcome], score: str, gap: GapBetween) -> str:
         said, chosen = f"{AFRESH}: {_told(fresh.to_none, score)} over going on{_no_treatment(treated)}", fresh
     else:
         return f"{_go_on(outcomes, score)}.{_few(outcomes)}"
-    return f"{said}. {_cost(chosen, score)}{_few(outcomes)}"
+    return f"{said}. {_cost(chosen, score, _enough(outcomes))}{_few(outcomes)}"
 
 
 def _treat_or_reset(best: Outcome, fresh: Outcome | None, score: str, gap: GapBetween) -> tuple[str, Outcome]:
@@ -59,7 +60,7 @@ def _go_on(outcomes: Sequence[Outcome], score: str) -> str:
     if hopes:
         best = max(hopes, key=lambda outcome: outcome.score.mean)
         more = f"{_told(best.to_none, score)} over going on"
-        return f"nothing is clear yet: {_way(best)} looks better, {more}; run more seeds"
+        return f"nothing is clear yet: {_way(best)} looks better, {more}; run more seeds, {_enough(outcomes)} at least"
     if not worse:
         return "no evidence of a difference: go on as you are"
     told = ", ".join(f"{_way(o)} {shown_gap(o.to_none, score)}" for o in worse)
@@ -76,15 +77,23 @@ def _told(gap: Gap | None, score: str) -> str:
     return f"{shown(gap.mean, score, '+')}{points} [{shown(gap.low, score)}, {shown(gap.high, score)}]"
 
 
-def _cost(chosen: Outcome, score: str) -> str:
+def _cost(chosen: Outcome, score: str, enough: int) -> str:
     said = f"It takes {chosen.cost:.2f} times the time of going on"
     if score == "accuracy":
         said += f" and begins at {shown(chosen.after, score)}%"
     if chosen.p_holm is not None and chosen.p_holm >= LEVEL:
-        said += f"; the sign test alone would not settle it (p = {chosen.p_holm:.2g} after Holm)"
+        n = chosen.score.n
+        settle = "would not settle it" if n >= enough else f"cannot settle it with {n} seeds, {enough} could"
+        said += f"; the sign test alone {settle} (p = {chosen.p_holm:.2g} after Holm)"
     return f"{said}."
 
 
 def _few(outcomes: Sequence[Outcome]) -> str:
     n = outcomes[0].score.n
-    return f" {n} seeds are few, only large differences can show: take {FEW} or more." if n < FEW else ""
+    few = f" {n} seeds are few, only large differences can show: take {_enough(outcomes)} or more."
+    return few if n < FEW else ""
+
+
+def _enough(outcomes: Sequence[Outcome]) -> int:
+    """Return how many seeds could settle each difference to going on by signs alone, whatever their distribution."""
+    return max(FEW, seeds_needed(max(1, len(outcomes) - 1), LEVEL))

@@ -21,6 +21,7 @@ from rekindle.graph import UnitGraph, trace
 from rekindle.graph.modules import tensors_of
 from rekindle.graph.scan import scan
 from rekindle.graph.scan_state_dict import scan_state_dict
+from rekindle.graph.unwrap import bare, refuse_sharded
 from rekindle.kernels.finite import finite
 from rekindle.metrics.features import gather_features
 from rekindle.metrics.reading import MetricCard, MetricInputs, Reading
@@ -127,7 +128,8 @@ def audit(
         model: The model; or a state dict; or the path of a checkpoint (weights only, tensor by tensor).
         data: Batches, for metrics of activations and of the loss: (inputs, targets), dicts or tensors.
         example: Input for the model; the first batch of the data, if left out.
-        loss: Function (model, batch) -> scalar; cross entropy if left out and targets are integers.
+        loss: Function (model, batch) -> scalar, a mean over the samples of the batch; cross entropy if left out and
+            targets are integers.
         reference: Initial weights: a state dict, a model, or a function that builds a fresh model.
         metrics: Keys of metrics; all by default.
         thresholds: By rule, instead of those in `metrics.findings.RULES`.
@@ -201,6 +203,7 @@ def _inputs_of(
         tensors, shapes = _stored(model)
         name = str(Path(model).name) if isinstance(model, (str, os.PathLike)) else "a state dict"
         return MetricInputs(tensors, scan_state_dict(shapes), start, seed=seed), name
+    model = bare(model)
     batches = _kept(data)
     if example is None and batches:
         first = batches[0]
@@ -214,6 +217,7 @@ def _inputs_of(
 
 def _stored(model: Any) -> tuple[Mapping[str, Tensor], dict[str, tuple[int, ...]]]:
     if isinstance(model, Mapping):
+        refuse_sharded(model)
         tensors = {name: tensor for name, tensor in model.items() if isinstance(tensor, Tensor)}
         return tensors, {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     if isinstance(model, (str, os.PathLike)):

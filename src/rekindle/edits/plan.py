@@ -10,25 +10,37 @@ from typing import Any
 from torch import Tensor
 
 from rekindle._renamed import refuse_old_name
+from rekindle.edits.compute import Views, compute
 from rekindle.edits.edit import Edit, Edits, Skip
 from rekindle.edits.record import Row, table_of
 from rekindle.edits.surgery import Surgery
-from rekindle.edits.write import Views, compute
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedLink:
+    """What one link of a chain would do, on the tensors that the links before it leave."""
+
+    content: Edits
+    tensors: Mapping[str, Tensor] = field(repr=False)
+    views: Views = field(default_factory=dict, repr=False)
 
 
 @dataclass(eq=False)
 class Plan:
-    """What a method would do to a model; printing it computes the numbers, and writes nothing.
+    """What a method, or a chain of them, would do to a model; printing it computes the numbers, and writes nothing.
 
     Attributes:
         method: The settings, or several of them.
-        content: Edits, skips, notices and surgery.
+        links: What each link of the chain would do.
     """
 
     method: Any
-    content: Edits
-    tensors: Mapping[str, Tensor] = field(repr=False)
-    views: Views = field(default_factory=dict, repr=False)
+    links: tuple[PlannedLink, ...]
+
+    @cached_property
+    def content(self) -> Edits:
+        """Edits, skips, notices and surgery of all links."""
+        return sum((link.content for link in self.links), Edits())
 
     @property
     def edits(self) -> tuple[Edit, ...]:
@@ -53,7 +65,12 @@ class Plan:
     @cached_property
     def rows(self) -> tuple[Row, ...]:
         """The edits in numbers, as they would come out now."""
-        return tuple(row for change in compute(self.edits, self.tensors, views=self.views) for row in change.rows)
+        return tuple(
+            row
+            for link in self.links
+            for change in compute(link.content.edits, link.tensors, views=link.views)
+            for row in change.rows
+        )
 
     def __getattr__(self, name: str) -> Any:
         if name == "grafts":

@@ -8,11 +8,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from rekindle.edits import write
-from rekindle.edits.edit import Edit, Skip
+from rekindle.edits.edit import Edit, Edits, Skip
 from rekindle.edits.record import ChangeRecord
+from rekindle.edits.transaction import prepare, undo
 from rekindle.errors import NoEffectWarning, PlanError
-from rekindle.graph.modules import tensors_of
+from rekindle.graph.unwrap import bare
 from rekindle.observe import Data, running_statistics
 
 
@@ -42,19 +42,23 @@ def recalibrate_(model: nn.Module, data: Data, *, batches: int | None = None) ->
         (4.0, 8.0)
     """
     _check(model, batches)
+    model = bare(model)
     found = running_statistics(model, data, batches=batches)
     if not found.values and not found.missing:
         warnings.warn("the model has no running statistics: nothing to recalibrate", NoEffectWarning, stacklevel=2)
     edits = [Edit(name, _to(new), "recalibrate", clear_moments=False) for name, new in found.values.items()]
-    tensors = tensors_of(model)
-    changes = list(write.compute(edits, tensors))
-    log = write.write(changes, tensors, None, {})
-    return ChangeRecord(
-        method=f"recalibrate_ over {found.batches} batches",
-        rows=tuple(row for change in changes for row in change.rows),
-        skips=tuple(Skip(path, "no batch reaches it") for path in found.missing),
-        _undo=lambda force: write.undo(log, force=force),
-    )
+    transaction = prepare(Edits(tuple(edits)), model)
+    try:
+        transaction.commit()
+        return ChangeRecord(
+            method=f"recalibrate_ over {found.batches} batches",
+            rows=transaction.rows,
+            skips=tuple(Skip(path, "no batch reaches it") for path in found.missing),
+            _undo=lambda force: undo([transaction], [transaction], force=force),
+        )
+    except BaseException:
+        transaction.roll_back()
+        raise
 
 
 def _to(new: Tensor) -> Callable[[Tensor], Tensor]:

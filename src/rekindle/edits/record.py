@@ -15,7 +15,7 @@ from rekindle.edits.surgery import Surgery
 from rekindle.graph.names import is_statistic
 from rekindle.graph.regions import MatrixView, Whole
 from rekindle.kernels.isometry import count_changed, deviation_from_isometry, frobenius_norm, squared_frobenius_error
-from rekindle.text import number, render
+from rekindle.text import counted, number, render
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,6 +123,13 @@ class ChangeRecord:
         return table_of(f"{self.method}", self.rows, self.skips, self.notices, self.surgery)
 
 
+def _by_reason(skips: Sequence[Skip]) -> dict[str, list[str]]:
+    found: dict[str, dict[str, None]] = {}
+    for skip in skips:
+        found.setdefault(skip.reason, {})[skip.tensor] = None
+    return {reason: list(names) for reason, names in found.items()}
+
+
 def table_of(
     title: str, rows: Sequence[Row], skips: Sequence[Skip], notices: Sequence[str], surgery: Sequence[Surgery] = ()
 ) -> str:
@@ -144,6 +151,6 @@ def table_of(
         )
     lines = [render(table)]
     lines += [f"structure: {operation}" for operation in surgery]
-    lines += [f"skipped: {skip.tensor}: {skip.reason}" for skip in skips]
+    lines += [f"skipped: {counted(names)}: {reason}" for reason, names in _by_reason(skips).items()]
     lines += [f"note: {notice}" for notice in notices]
     return "\n".join(lines)

@@ -7,10 +7,13 @@ from collections.abc import Iterator, Mapping
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from rekindle.edits.inserted import MEAN, PARTS, Injected, is_standardized
+from rekindle.edits.inserted import BUFFERS, PARTS, Injected, is_standardized
 from rekindle.edits.operate import carry_out, prepare
+from rekindle.edits.optimizer_state import as_sequence
 from rekindle.edits.surgery import Standardize, Surgery, Twins
-from rekindle.graph.modules import submodule
+from rekindle.edits.write import Journal
+from rekindle.graph.modules import submodule, tensors_of
+from rekindle.graph.unwrap import bare
 
 
 def restore_(model: nn.Module, state: Mapping[str, Tensor], optimizer: Optimizer | None = None) -> None:
@@ -38,14 +41,15 @@ def restore_(model: nn.Module, state: Mapping[str, Tensor], optimizer: Optimizer
         >>> torch.equal(net(torch.ones(1, 3)), again(torch.ones(1, 3)))
         True
     """
-    done = []
+    model, journal, optimizers = bare(model), Journal(), as_sequence(optimizer)
     try:
         for operation in _missing(model, state):
-            done.append(carry_out(prepare([operation], model), model, optimizer))
+            carry_out(prepare([operation], model), model, optimizers, journal)
+        for tensor in tensors_of(model).values():
+            journal.put(tensor, tensor)  # torch loads what fits before it says that something does not
         model.load_state_dict(state)
     except BaseException:
-        for log in reversed(done):
-            log.take_back()
+        journal.roll_back()
         raise
 
 
@@ -58,8 +62,9 @@ def _missing(model: nn.Module, state: Mapping[str, Tensor]) -> Iterator[Surgery]
             yield Surgery(path, Twins(again), names, "restore_")
     for name in state:
         path, _, leaf = f".{name}".rpartition(".")
-        if leaf == MEAN and not is_standardized(submodule(model, path[1:])):
-            yield Surgery(path[1:], Standardize(0.0, 1.0), (), "restore_")
+        for side, (mean, _) in BUFFERS.items():
+            if leaf == mean and not is_standardized(submodule(model, path[1:]), side):
+                yield Surgery(path[1:], Standardize(0.0, 1.0, side), (), "restore_")
 
 
 def _injected(state: Mapping[str, Tensor]) -> list[str]:

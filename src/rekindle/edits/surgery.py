@@ -1,4 +1,4 @@
-"""Changes of structure as values: a part put beside a module or behind it, parameters that stop learning.
+"""Changes of structure as values: a part put beside a module, before it or behind it, parameters that stop learning.
 
 Surgery is part of a plan as edits are. `edits/operate.py` carries it out; what is put into a model stands in
 `edits/inserted.py`. Classes of the user are not changed.
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
+
+Side = Literal["before", "after"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,14 +34,21 @@ class Twins:
 
 @dataclass(frozen=True)
 class Standardize:
-    """A fixed scalar normalization of a module's output: (x - mean) / std."""
+    """A fixed scalar normalization (x - mean) / std of what a module gives, or of what it reads.
+
+    Args:
+        mean: What is subtracted.
+        std: What is divided by.
+        side: After the module (its output) or before it (its first argument).
+    """
 
     mean: float
     std: float
+    side: Side = "after"
 
     def __str__(self) -> str:
         """Return what it is."""
-        return f"(x - {self.mean:.4g}) / {self.std:.4g} after it"
+        return f"(x - {self.mean:.4g}) / {self.std:.4g} {self.side} it"
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,11 +12,12 @@ from torch import Tensor
 
 from rekindle.graph.groups import Group, GroupKind, Slot, owner_of
 from rekindle.graph.initializers import Initializer
+from rekindle.graph.lipschitz import steps_of
 from rekindle.graph.regions import UnitIndex
 from rekindle.graph.scaling import homogeneity, rule
 from rekindle.graph.scaling.walk import Curve
 from rekindle.graph.trace_log import Location, TraceLog, UseKind, WeightUse
-from rekindle.graph.unit_graph import UnitGraph
+from rekindle.graph.unit_graph import OUTSIDE, UnitGraph
 from rekindle.graph.weight import Weight, WeightRole
 from rekindle.kernels.initializers import Constant
 
@@ -67,17 +68,14 @@ def assemble(
     return UnitGraph(
         weights=weights,
         groups=tuple(groups),
-        uncovered={
-            name: trace_log.reasons.get(name, "not used in the forward pass of this example")
-            for name in parameters
-            if name not in covered
-        },
+        uncovered={name: trace_log.reasons.get(name, OUTSIDE) for name in parameters if name not in covered},
         not_understood=tuple(trace_log.not_understood),
         aliases=aliases,
         initializers={**neutral, **initializers},
         gains=gains,
         parameters=parameters,
         scale_constraints=constraints,
+        lipschitz=steps_of(trace_log),
     )
 
 

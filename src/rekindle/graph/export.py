@@ -14,9 +14,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from rekindle.errors import GraphError
+from rekindle.graph.modules import tensors_of
+from rekindle.graph.names import canonical
+from rekindle.graph.unwrap import as_written
 
 
 def as_call(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -49,7 +52,7 @@ def export(model: nn.Module, example: Any) -> torch.export.ExportedProgram:
 
 @contextlib.contextmanager
 def at_rest(model: nn.Module) -> Iterator[None]:
-    """Put a model into evaluation mode, without cache and without attention's fast path; then put all back."""
+    """Put a model into evaluation mode, not compiled, without cache and attention's fast path; then put all back."""
     training = [(module, module.training) for module in model.modules()]
     configs: list[Any] = [getattr(module, "config", None) for module in model.modules()]
     configs = [config for config in configs if getattr(config, "use_cache", False) is True]
@@ -60,7 +63,8 @@ def at_rest(model: nn.Module) -> Iterator[None]:
         for config in configs:
             config.use_cache = False
         torch.backends.mha.set_fastpath_enabled(False)
-        yield
+        with as_written(model):
+            yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast_path)
         for config in configs:
@@ -83,14 +87,15 @@ def _quiet() -> Iterator[None]:
 
 
 def canonical_names(model: nn.Module) -> dict[str, str]:
-    """Return for every name of a parameter or buffer the first name of the same tensor."""
+    """Return for every name of a parameter or buffer, without wrappers, the first name of the same tensor."""
     first: dict[int, str] = {}
-    names: dict[str, str] = {}
-    every: list[tuple[str, Tensor]] = [*model.named_parameters(remove_duplicate=False)]
-    every += [*model.named_buffers(remove_duplicate=False)]
-    for name, tensor in every:
-        names[name] = first.setdefault(id(tensor), name)
-    return names
+    every = tensors_of(model, remove_duplicate=False)
+    return {name: first.setdefault(id(tensor), name) for name, tensor in every.items()}
+
+
+def first_name(names: Mapping[str, str], stored: str) -> str:
+    """Return the canonical name of a tensor that a model has under a name of its own."""
+    return names.get(canonical(stored), canonical(stored))
 
 
 def aliases_of(names: Mapping[str, str]) -> dict[str, tuple[str, ...]]:

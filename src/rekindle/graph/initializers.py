@@ -19,6 +19,7 @@ from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import _WeightNorm
 from torch.nn.utils.weight_norm import WeightNorm as OldWeightNorm
 
+from rekindle.graph.modules import modules_of, submodule
 from rekindle.kernels.initializers import Constant, Normal, Uniform
 from rekindle.seeds import global_seed
 
@@ -74,7 +75,7 @@ def initializers_of(model: nn.Module) -> dict[str, Initializer]:
 def gains_of(model: nn.Module) -> dict[str, tuple[str, int]]:
     """Return for each gain of weight_norm the direction that it belongs to, and the dimension along which it runs."""
     gains = {}
-    for path, module in model.named_modules():
+    for path, module in modules_of(model).items():
         if isinstance(module, parametrize.ParametrizationList) and isinstance(module[0], _WeightNorm):
             gains[_join(path, "original0")] = (_join(path, "original1"), module[0].dim)
         for hook in module._forward_pre_hooks.values():
@@ -93,7 +94,7 @@ def _behind_parametrization(model: nn.Module, path: str, module: nn.Module, name
         owner, _, attribute = path.rpartition(".parametrizations.")
         if not owner:
             attribute = path.removeprefix("parametrizations.")
-        return model.get_submodule(owner), attribute
+        return submodule(model, owner), attribute
     if name.endswith("_v") and any(isinstance(h, OldWeightNorm) for h in module._forward_pre_hooks.values()):
         return module, name.removesuffix("_v")
     return module, name
@@ -102,7 +103,7 @@ def _behind_parametrization(model: nn.Module, path: str, module: nn.Module, name
 def _modules(model: nn.Module) -> Iterator[tuple[str, nn.Module, Any]]:
     """Yield path, module and the nearest `transformers` configuration above it."""
     configs: dict[str, Any] = {}
-    for path, module in model.named_modules():
+    for path, module in modules_of(model).items():
         own = getattr(module, "config", None)
         above = configs.get(path.rpartition(".")[0]) if path else None
         configs[path] = own if hasattr(own, "initializer_range") else above

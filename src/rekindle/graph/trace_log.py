@@ -92,6 +92,7 @@ class TraceLog:
     reasons: dict[str, str] = field(default_factory=dict)  # parameter -> why it has no slot
     gains: dict[str, tuple[str, int]] = field(default_factory=dict)  # weight_norm: direction -> (gain, dim)
     tape: list[tuple[Any, Any]] = field(default_factory=list)  # every handled call and its result, for `homogeneity`
+    calls: list[Any] = field(default_factory=list)  # every call, also on raw inputs, for `lipschitz`
     gaps: list[Value] = field(default_factory=list)  # operands of what is not understood
     results: list[Value] = field(default_factory=list)  # what leaves the model
     total: int = 0

@@ -12,12 +12,15 @@ from torch import fx, nn
 
 from rekindle.errors import GraphError
 from rekindle.graph.assemble import assemble
-from rekindle.graph.export import aliases_of, canonical_names, export
+from rekindle.graph.export import aliases_of, canonical_names, export, first_name
 from rekindle.graph.initializers import gains_of, initializers_of
+from rekindle.graph.modules import parameters_of
+from rekindle.graph.names import canonical
 from rekindle.graph.operations import HANDLERS, Call
 from rekindle.graph.operations.elementwise import SAME_TENSOR
 from rekindle.graph.trace_log import Location, TraceLog
 from rekindle.graph.unit_graph import UnitGraph
+from rekindle.graph.unwrap import bare
 from rekindle.graph.value import Value
 
 INLINED = {"wrap_with_set_grad_enabled": 1, "wrap_with_autocast": 4}  # operation: position of its subgraph
@@ -28,18 +31,19 @@ def trace(model: nn.Module, example: Any, *, strict: bool = True) -> UnitGraph:
     """Find weights and unit groups of a model by following what it computes for an example.
 
     Args:
-        model: Any module that `torch.export` can follow; it is not changed.
+        model: Any module that `torch.export` can follow, in its wrappers (see `unwrap.bare`) or not; it is not changed.
         example: A tensor, a tuple of positional arguments, or a dict of keyword arguments for `model`.
         strict: Raise where something is not understood; otherwise leave those parts out and list them.
 
     Raises:
-        GraphError: The model cannot be exported, or (with `strict`) has parts that are not understood.
+        GraphError: The model cannot be exported, is sharded, or (with `strict`) has parts that are not understood.
 
     Example:
         >>> net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
         >>> [(group.name, group.size, group.kind) for group in trace(net, torch.zeros(1, 4)).groups]
         [('0', 3, 'hidden'), ('2', 2, 'output')]
     """
+    model = bare(model)
     program = export(model, example)
     trace_log = TraceLog()
     names = canonical_names(model)
@@ -56,7 +60,7 @@ def trace(model: nn.Module, example: Any, *, strict: bool = True) -> UnitGraph:
         )
     return assemble(
         trace_log,
-        {name: tuple(p.shape) for name, p in model.named_parameters()},
+        {name: tuple(p.shape) for name, p in parameters_of(model).items()},
         aliases_of(names),
         initializers_of(model),
         gains_of(model),
@@ -75,7 +79,7 @@ def _inputs(program: torch.export.ExportedProgram, trace_log: TraceLog, names: M
             continue
         shape = tuple(int(size) for size in fake.shape)
         if spec.kind == kind.PARAMETER:
-            env[spec.arg.name] = parameter(trace_log, names.get(str(spec.target), str(spec.target)), shape)
+            env[spec.arg.name] = parameter(trace_log, first_name(names, str(spec.target)), shape)
         elif spec.kind == kind.USER_INPUT:
             env[spec.arg.name] = Value(shape, data=True)
         else:
@@ -83,7 +87,7 @@ def _inputs(program: torch.export.ExportedProgram, trace_log: TraceLog, names: M
             stored = program.state_dict.get(target, program.constants.get(target))
             known = stored.detach().cpu() if isinstance(stored, torch.Tensor) else None
             buffer = spec.kind == kind.BUFFER
-            name = names.get(target, target) if buffer else None
+            name = first_name(names, target) if buffer else None
             env[spec.arg.name] = Value(shape, param=name, buffer=buffer, const=known)
     return env
 
@@ -191,7 +195,7 @@ def _shape_of(value: Any) -> Any:
 
 def _module(node: fx.Node) -> str:
     stack = node.meta.get("nn_module_stack")
-    return str(list(stack.values())[-1][0]) if stack else ""
+    return canonical(str(list(stack.values())[-1][0])) if stack else ""
 
 
 def _resolve(item: Any, env: dict[str, Any]) -> Any:

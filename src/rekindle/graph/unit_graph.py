@@ -12,12 +12,15 @@ from torch import Tensor, nn
 
 from rekindle.graph.groups import Group, Slot, owner_of
 from rekindle.graph.initializers import Initializer
+from rekindle.graph.lipschitz.steps import Steps
 from rekindle.graph.regions import MatrixView
 from rekindle.graph.scaling.constraints import ScaleConstraints
 from rekindle.graph.verification import Verification, verify
 from rekindle.graph.weight import Weight
 from rekindle.seeds import generator
 from rekindle.text import render
+
+OUTSIDE = "not used in the forward pass of this example"
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,8 +37,11 @@ class UnitGraph:
         gains: For each gain of weight_norm its direction and dimension.
         parameters: Shape of each parameter.
         traced: Whether the model was run through (roles and groups are known) or only scanned.
+        roles_known: Whether it is certain which weights are queries and keys: traced, or told by names without doubt.
+        unclear: Tensors that may hold several matrices which only a trace can tell apart, with the reason.
         scale_constraints: By what tensors may be multiplied so that the function stays in proportion; see
             `graph.scaling`.
+        lipschitz: The computation as steps, by how much each can spread two inputs apart; see `graph.lipschitz`.
     """
 
     weights: tuple[Weight, ...]
@@ -47,12 +53,20 @@ class UnitGraph:
     gains: Mapping[str, tuple[str, int]]
     parameters: Mapping[str, tuple[int, ...]]
     traced: bool = True
+    roles_known: bool = True
+    unclear: Mapping[str, str] = field(default_factory=dict)
     scale_constraints: ScaleConstraints = field(default_factory=ScaleConstraints)
+    lipschitz: Steps = field(default_factory=Steps, repr=False)
     _by_name: dict[str, Group] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         """Index the groups."""
         self._by_name.update({group.name: group for group in self.groups})
+
+    @property
+    def outside(self) -> frozenset[str]:
+        """Parameters that the forward pass of the example does not use."""
+        return frozenset(name for name, why in self.uncovered.items() if why == OUTSIDE)
 
     def group(self, name: str) -> Group:
         """Return a group by its name."""

@@ -13,12 +13,13 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.utils import _pytree as pytree
 
 from rekindle.errors import GraphError
 from rekindle.graph.export import as_call, at_rest
 from rekindle.graph.groups import Group, Slot
+from rekindle.graph.modules import call_with, tensors_of
+from rekindle.graph.unwrap import bare
 from rekindle.seeds import generator, global_seed
 
 SILENT = 1e-6  # relative change of the output that still counts as none
@@ -59,7 +60,7 @@ def verify(graph: Provable, model: nn.Module, example: Any, *, seed: int = 0) ->
     Raises:
         GraphError: A group is wrong: its units reach the output past its outgoing slots.
     """
-    trial = _Trial(graph, model, example)
+    trial = _Trial(graph, bare(model), example)
     proved, not_provable = [], {}
     for group in graph.groups:
         closure = _closure(graph, group)
@@ -80,7 +81,7 @@ class _Trial:
 
     def __init__(self, graph: Provable, model: nn.Module, example: Any) -> None:
         self.model, self.gains = model, graph.gains
-        own: dict[str, Tensor] = dict(model.named_parameters()) | dict(model.named_buffers())
+        own = tensors_of(model)
         for wide in (True, False):  # float64 shows what float32 would round away; not every model can run in it
             self.args, self.kwargs = pytree.tree_map(lambda x, wide=wide: _cast(x, wide), as_call(example))
             self.tensors = {name: _cast(tensor.detach(), wide) for name, tensor in own.items()}
@@ -93,7 +94,7 @@ class _Trial:
 
     def run(self, replaced: dict[str, Tensor]) -> Tensor:
         with torch.no_grad(), at_rest(self.model), global_seed(0, "forward", "verify"):
-            result = functional_call(self.model, self.tensors | replaced, self.args, self.kwargs, tie_weights=True)
+            result = call_with(self.model, self.tensors | replaced, self.args, self.kwargs)
         leaves = [x for x in pytree.tree_leaves(result) if isinstance(x, Tensor) and x.is_floating_point()]
         return torch.cat([x.double().reshape(-1) for x in leaves])
 

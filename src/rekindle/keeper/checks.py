@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
-
-from torch import nn
 
 from rekindle.errors import KeeperError
 from rekindle.methods.state import MethodState, PerStepMethod
@@ -28,16 +26,27 @@ def refuse_method(method: Any) -> None:
         )
 
 
-def refuse_optimizers(optimizers: Sequence[Any], model: nn.Module) -> None:
-    """Refuse optimizers of which none trains the model; that they train only a part of it is common."""
-    odd = [type(each).__name__ for each in optimizers if not hasattr(each, "param_groups")]
-    held = {id(p) for each in optimizers if not odd for group in each.param_groups for p in group["params"]}
-    if odd or (optimizers and not any(id(p) in held for p in model.parameters())):
-        raise KeeperError(
-            expected="optimizers that train parameters of this model",
-            got=f"a {odd[0]}" if odd else "one that holds none of them",
-            fix="make the optimizer from model.parameters() as they are now; leave it out if it works on copies",
-        )
+def refuse_nothing_to_recycle(
+    recyclers: Sequence[PerStepMethod], groups: Sequence[str], skipped: Mapping[str, str], unseen: Collection[str]
+) -> None:
+    """Refuse recyclers that would find no unit to recycle in this model, ever.
+
+    Args:
+        recyclers: Recyclers of units.
+        groups: Groups that can be recycled, before a method's own `skip`.
+        skipped: Why others cannot.
+        unseen: Groups whose activations cannot be seen; of no use to methods that look at them.
+    """
+    for one in recyclers:
+        left = [name for name in groups if not getattr(one, "observes", ()) or name not in unseen]
+        if not left:
+            reasons = "; ".join(dict.fromkeys(f"{name}: {why}" for name, why in list(skipped.items())[:4]))
+            raise KeeperError(
+                expected=f"a model with hidden units that {one.key} can recycle",
+                got=f"none; {reasons or 'it has no groups of units'}",
+                fix="pass an example that goes through the part you mean, unfreeze it (or frozen=True), or leave out "
+                f"{one.key} and take a method that needs no units, such as soft_rescale or selective_reinit",
+            )
 
 
 def changes_structure(method: Any) -> bool:

@@ -15,8 +15,8 @@ Moments are four: `penalty` in the loss, `step` after the optimizer's, `boundary
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -24,29 +24,31 @@ from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
 from rekindle._renamed import refuse_old_name
-from rekindle.edits import write
-from rekindle.edits.edit import Edit
-from rekindle.edits.multi_optimizer import as_one
-from rekindle.edits.operate import reset_compiler
+from rekindle.edits import renewal, write
+from rekindle.edits.compiler import reset_compiler
+from rekindle.edits.copies import Copies, followers
+from rekindle.edits.optimizer_state import OptimizerState, as_sequence, inner, refuse_strangers
 from rekindle.edits.record import ChangeRecord
 from rekindle.errors import KeeperError
-from rekindle.graph import UnitGraph, trace
+from rekindle.graph import UnitGraph
 from rekindle.graph.fingerprint import Fingerprint
 from rekindle.graph.modules import tensors_of
-from rekindle.graph.scan import scan
-from rekindle.graph.unwrap import is_distributed, unwrapped
+from rekindle.graph.unwrap import bare, is_distributed
+from rekindle.keeper.acting import Actor
+from rekindle.keeper.calls import Calls
 from rekindle.keeper.checks import (
     changes_structure,
     refuse_method,
-    refuse_optimizers,
     refuse_state,
     refuse_structural,
     state_of,
 )
-from rekindle.methods.apply import apply_
-from rekindle.methods.recycling import Means, not_cut_off, recyclable, recycle
+from rekindle.keeper.events import RecyclingRecord
+from rekindle.keeper.watching import begin_watching, paused
+from rekindle.methods.planning import Given, graph_of
 from rekindle.methods.registry import methods as methods_of
 from rekindle.methods.state import MethodContext, MethodState, StartingWeights
+from rekindle.methods.treatment import Treatment
 from rekindle.observe import Data, Loss, Reference, gather
 from rekindle.observe.activations import Watch
 from rekindle.seeds import seed_of
@@ -58,9 +60,10 @@ class Keeper:
     Where torch.distributed is in use, every process makes the same calls: recyclers average over all of them.
 
     Attributes:
-        steps: Number of calls of `step`.
+        steps: Number of calls of `step`, skipped ones left out.
         recycled: How many units were recycled so far, by group.
-        skipped: Groups that recyclers cannot treat, with the reason.
+        records: What recyclers did, the last 1,000 times.
+        skipped: Groups and parameters that recyclers cannot treat, with the reason.
     """
 
     def __init__(
@@ -72,18 +75,24 @@ class Keeper:
         example: Any = None,
         graph: UnitGraph | None = None,
         reference: Reference | None = None,
+        copies: Copies | None = None,
+        frozen: bool = False,
+        optimizer_state: OptimizerState | None = None,
         seed: int = 0,
     ) -> None:
         """Prepare methods, and attach to a model if there is one.
 
         Args:
             model: The model; it may be compiled or wrapped in DistributedDataParallel.
-            optimizer: One, or several; moments are cleared where units are recycled or weights edited. None leaves
-                every optimizer alone.
+            optimizer: One, or several; what they keep of weights that are edited begins again. None leaves every
+                optimizer alone.
             methods: Spec strings or settings, one or several.
             example: Input for the model, from which its structure is traced; recyclers and most others need it.
             graph: The model's graph, if it was traced before.
             reference: Initial weights; for per-step methods those of the model now, if left out.
+            copies: Networks that follow others, recopied or treated alike at boundaries; see `rekindle.apply_`.
+            frozen: Treat parameters with `requires_grad=False` too.
+            optimizer_state: "keep" or "drop" for optimizers whose state is not known; see `rekindle.apply_`.
             seed: Seed of every draw.
 
         Raises:
@@ -95,13 +104,16 @@ class Keeper:
         self._per_step = tuple(one for one in every if hasattr(one, "init"))
         self._at_boundaries = tuple(one for one in every if not hasattr(one, "init"))
         self._example, self._graph, self._reference, self._seed = example, graph, reference, seed
+        self._copies, self._frozen, self._optimizer_state = copies, frozen, optimizer_state
         self.steps = self._boundaries = 0
         self.recycled: Counter[str] = Counter()
+        self.records: deque[RecyclingRecord] = deque(maxlen=1000)
         self.skipped: dict[str, str] = {}
         self._model: nn.Module | None = None
-        self._optimizers: tuple[Optimizer, ...] = ()
+        self._optimizers: list[Optimizer] = []  # one list: methods that look at learning rates hold on to it
         self._states: tuple[MethodState, ...] = ()
         self._watch: Watch | None = None
+        self._calls: Calls | None = None
         self._initial: Mapping[str, Tensor] = {}
         self._distributed = self._closed = False
         if model is not None:
@@ -119,88 +131,94 @@ class Keeper:
                 got="one that was closed" if self._closed else "one that works on a model",
                 fix="make a new Keeper for another model",
             )
-        inner, optimizers = unwrapped(model), _each(optimizer)
+        inner, optimizers = bare(model), as_sequence(optimizer)
         if self._per_step or self._at_boundaries:
-            refuse_optimizers(optimizers, inner)
+            refuse_strangers(optimizers, inner, KeeperError)
+        followers(self._copies, inner)
         self._distributed = is_distributed(model)
         if self._distributed:
             refuse_structural(self._at_boundaries)
+        self._optimizers[:] = optimizers
         if self._per_step:
             given = gather(self._reference, self._seed).reference
-            self._start(inner, optimizers, given if given is not None else StartingWeights(inner))
-        self._model, self._optimizers = inner, optimizers
+            self._start(inner, given if given is not None else StartingWeights(inner))
+        self._model = inner
+        self._follow()
 
-    def _start(self, model: nn.Module, optimizers: tuple[Optimizer, ...], initial: Mapping[str, Tensor]) -> None:
+    def rebind(self, optimizer: Optimizer | Sequence[Optimizer] | None) -> None:
+        """Go on with other optimizers, as after a second `fit`; what methods have learned stays.
+
+        Raises:
+            KeeperError: They hold no parameter of the model.
+        """
+        self._check()
+        assert self._model is not None
+        optimizers = as_sequence(optimizer)
+        refuse_strangers(optimizers, self._model, KeeperError)
+        self._optimizers[:] = optimizers
+        self._follow()
+
+    def _follow(self) -> None:
+        """Follow the steps of the optimizers, to notice when the Keeper is not called beside them."""
+        if self._calls is not None:
+            self._calls.close()
+        asks = any(type(one).penalty is not MethodState.penalty for one in self._states)
+        self._calls = Calls(self._optimizers, needs_step=bool(self._per_step), needs_penalty=asks)
+
+    def _start(self, model: nn.Module, initial: Mapping[str, Tensor]) -> None:
         """Let the per-step methods begin on a model; if one cannot, no hook stays."""
-        graph = self._graph or _graph_of(model, self._example)
-        watch = self._watching(model, graph)
+        graph = graph_of(model, self._example, self._graph)
+        watch, self.skipped = begin_watching(self._per_step, model, graph, self._example, frozen=self._frozen)
         try:
-            context = MethodContext(model, graph, tensors_of(model), optimizers, initial, self._seed, watch)
+            context = MethodContext(
+                model, graph, tensors_of(model), self._optimizers, initial, self._seed, watch, self._frozen
+            )
             self._states = tuple(one.init(context) for one in self._per_step)
         except BaseException:
             if watch is not None:
                 watch.close()
             raise
         self._graph, self._watch, self._initial, self._structure = graph, watch, initial, Fingerprint(model)
+        self._actor = Actor(model, graph, self._optimizers, self._optimizer_state, self._seed, self.skipped)
         self._look_ahead()
-
-    def _watching(self, model: nn.Module, graph: UnitGraph) -> Watch | None:
-        wanted = [quantity for one in self._per_step for quantity in getattr(one, "observes", ())]
-        if not wanted and not any(one.card.kind == "recycler" for one in self._per_step):
-            return None
-        if self._example is None:
-            raise KeeperError(
-                expected="example= for recyclers, which must see where units are written and read",
-                got="none",
-                fix="pass example= with an input of your model",
-            )
-        groups, self.skipped = recyclable(graph, model)
-        if not wanted:
-            return None
-        watch = Watch(model, groups, wanted, self._example)
-        self.skipped |= watch.unseen
-        reset_compiler()  # a model that was compiled and has run does not notice new hooks
-        return watch
 
     def penalty(self) -> Tensor | float:
         """Return the term that methods add to the loss; 0.0 if none does."""
         self._check()
+        if self._calls is not None:
+            self._calls.penalty()
         terms = [term for one in self._states if (term := one.penalty()) is not None]
         return sum(terms[1:], terms[0]) if terms else 0.0
 
-    def step(self) -> None:
-        """Act after the optimizer's step, once for each (not for each of several accumulated batches)."""
+    def step(self, *, skipped: bool = False) -> list[RecyclingRecord]:
+        """Act after the optimizer's step, once for each (not for each of several accumulated batches).
+
+        Args:
+            skipped: The optimizer made no step, as when GradScaler found infinite gradients: nothing is done, and what
+                was seen of this batch does not count.
+
+        Returns:
+            What recyclers did; mostly nothing.
+        """
         self._check()
+        if self._calls is not None:
+            self._calls.keeper_stepped(skipped=skipped)
+        if skipped:
+            self._look_ahead()
+            return []
         self.steps += 1
-        if not self._states:
-            return
+        told: list[RecyclingRecord] = []
         for one in self._states:
             for update in one.after_step(self.steps):
-                write.carry_out(update, self._optimizers)
+                self._actor.update(update)
         for method, one in zip(self._per_step, self._states, strict=True):
-            edits = one.edits(self.steps)
-            if edits is not None and edits.edits:
-                self._write(edits.edits)
-            chosen = {name: units for name, units in one.choose(self.steps).items() if len(units)}
-            if chosen:
-                self._recycle(method, one, chosen)
-        self._look_ahead()
-
-    def _recycle(self, method: Any, one: MethodState, chosen: Mapping[str, Tensor]) -> None:
-        assert self._graph is not None
-        assert self._model is not None
-        means: Means = getattr(one, "means", dict)()
-        chosen = not_cut_off(self._graph, chosen)
-        reason = f"{method.key} at step {self.steps}"
-        edits = recycle(self._graph, chosen, reason, self._seed, self._model, means)
-        self._write(edits.edits)
-        self.recycled.update({name: len(units) for name, units in chosen.items()})
-
-    def _write(self, edits: Sequence[Edit]) -> None:
-        assert self._graph is not None
-        assert self._model is not None
-        tensors = tensors_of(self._model)
-        write.write_one_by_one(edits, tensors, as_one(self._optimizers), self._graph.aliases)
+            for record in self._actor.act(method, one, self.steps):
+                self.recycled.update({name: len(units) for name, units in record.units.items()})
+                told.append(record)
+        self.records.extend(told)
+        if self._states:
+            self._look_ahead()
+        return told
 
     def _look_ahead(self) -> None:
         if self._watch is not None:
@@ -228,60 +246,39 @@ class Keeper:
         chosen = self._at_boundaries if methods is None else methods_of(methods)
         if self._distributed:
             refuse_structural(chosen)
-        records: list[ChangeRecord] = []
-        graph = self._graph
+        given = Given(
+            self._example,
+            self._graph,
+            data,
+            loss,
+            self._reference,
+            self._copies,
+            self._frozen,
+            seed_of(self._seed, "boundary", str(self._boundaries + 1)),
+        )
+        treatment = Treatment(chosen, self._model, self._optimizers, given, optimizer_state=self._optimizer_state)
         with self.paused(unhooked=any(changes_structure(one) for one in chosen)):
-            try:
-                for one in chosen:
-                    records.append(self._treat(one, data, loss))
-                    if records[-1].surgery:
-                        self._graph = None  # of the model as it was
-            except BaseException:
-                for record in reversed(records):
-                    record.undo()
-                self._graph = graph
-                raise
-            if self._distributed and data is not None:
-                write.spread(list(tensors_of(self._model).values()), self._optimizers)
+            records = treatment.carry_out(self._spread if self._distributed and data is not None else None)
         self._boundaries += 1
-        if any(record.surgery for record in records) and self._per_step:
-            self._start_again()
+        if any(record.surgery for record in records):
+            self._graph = None  # of the model as it was
+            if self._per_step:
+                self._start_again()
         return records
 
-    def _treat(self, method: Any, data: Data | None, loss: Loss | None) -> ChangeRecord:
+    def _spread(self) -> None:
         assert self._model is not None
-        return apply_(
-            method,
-            self._model,
-            as_one(self._optimizers),
-            example=self._example,
-            graph=self._graph,
-            data=data,
-            loss=loss,
-            reference=self._reference,
-            seed=seed_of(self._seed, "boundary", str(self._boundaries + 1)),
-        )
+        write.spread(list(tensors_of(self._model).values()), self._optimizers)
 
-    @contextlib.contextmanager
-    def paused(self, *, unhooked: bool = False) -> Iterator[None]:
-        """Keep what is run inside, as at a boundary, out of what recyclers see of the training.
+    def paused(self, *, unhooked: bool = False) -> contextlib.AbstractContextManager[None]:
+        """Keep what is run inside out of what recyclers see of the training.
+
+        What rekindle runs itself (a trace, an audit, a treatment) is kept out anyway.
 
         Args:
             unhooked: Take the hooks out as well, so that modules which are copied inside have none.
         """
-        if self._watch is None:
-            yield
-            return
-        was, self._watch.active = self._watch.active, False
-        if unhooked:
-            self._watch.close()
-        try:
-            yield
-        finally:
-            self._watch.active = was
-            if unhooked:
-                self._watch.open()
-                reset_compiler()
+        return paused(self._watch, unhooked=unhooked)
 
     def _start_again(self) -> None:
         """Trace the changed model and let the per-step methods begin anew on it."""
@@ -293,7 +290,7 @@ class Keeper:
         initial = StartingWeights(self._model, before)
         given = {name: self._initial[name] for name in initial if before is None and name in self._initial}
         try:
-            self._start(self._model, self._optimizers, initial if before is not None else {**initial, **given})
+            self._start(self._model, initial if before is not None else {**initial, **given})
         except BaseException:
             self.close()  # rather than go on without the methods
             raise
@@ -330,7 +327,12 @@ class Keeper:
             "recycled": dict(self.recycled),
             "methods": [str(one) for one in self._per_step],
             "running": [_copied(one.state_dict()) for one in self._states],
+            "renewed": [_copied(renewal.state_of(each, self._names())) for each in map(inner, self._optimizers)],
         }
+
+    def _names(self) -> dict[Tensor, str]:
+        assert self._model is not None
+        return {tensor: name for name, tensor in tensors_of(self._model).items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where `state_dict` was taken, on a model of the same structure.
@@ -344,6 +346,9 @@ class Keeper:
         self.recycled = Counter(state["recycled"])
         for one, saved in zip(self._states, state["running"], strict=True):
             one.load_state_dict(_copied(saved))
+        assert self._model is not None
+        for optimizer, saved in zip(map(inner, self._optimizers), state.get("renewed", ()), strict=False):
+            renewal.load(optimizer, tensors_of(self._model), _copied(saved))
         self._look_ahead()
 
     def close(self) -> None:
@@ -351,7 +356,9 @@ class Keeper:
         if self._watch is not None:
             self._watch.close()
             reset_compiler()
-        self._watch, self._states = None, ()
+        if self._calls is not None:
+            self._calls.close()
+        self._watch, self._calls, self._states = None, None, ()
         self._closed = True
 
     def _check(self) -> None:
@@ -372,15 +379,5 @@ class Keeper:
             )
 
 
-def _graph_of(model: nn.Module, example: Any) -> UnitGraph:
-    return scan(model) if example is None else trace(model, example, strict=False)
-
-
 def _copied(state: Any) -> Any:
     return pytree.tree_map_only(Tensor, lambda tensor: tensor.detach().clone(), state)
-
-
-def _each(optimizer: Any) -> tuple[Optimizer, ...]:
-    if optimizer is None:
-        return ()
-    return (optimizer,) if hasattr(optimizer, "param_groups") else tuple(optimizer)

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from rekindle.kernels.precision import widened
+
 PIECE = 1 << 17  # values that are looked at together, so that sums need no copy of a large tensor
 
 
@@ -36,7 +38,8 @@ def _pieces(values: Tensor) -> Iterator[Tensor]:
 def deviation_from_isometry(matrices: Tensor, *, scale_free: bool = False) -> Tensor:
     """Return DfI = |W^T W - I|_F^2 (FIRE, 3.2) of matrices [..., out, in], on the smaller side.
 
-    The smaller side is the one on which zero can be reached: W W^T for a wide matrix.
+    The smaller side is the one on which zero can be reached: W W^T for a wide matrix. That of half precision is in
+    float32.
 
     Args:
         matrices: Any batch of matrices.
@@ -53,6 +56,7 @@ def deviation_from_isometry(matrices: Tensor, *, scale_free: bool = False) -> Te
     """
     if matrices.dim() == 3 and len(matrices) > 1 and matrices[0].numel() >= PIECE:  # one Gram matrix at a time
         return torch.cat([deviation_from_isometry(one[None], scale_free=scale_free) for one in matrices])
+    matrices = widened(matrices)
     wide = matrices.shape[-1] > matrices.shape[-2]
     gram = matrices @ matrices.mT if wide else matrices.mT @ matrices
     diagonal = gram.diagonal(dim1=-2, dim2=-1)

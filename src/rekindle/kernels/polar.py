@@ -1,8 +1,9 @@
 """Polar factor of a matrix: the nearest matrix with orthonormal rows or columns (FIRE, eq. 5).
 
-All functions take matrices [..., out, in] in float32 or float64 and treat leading dimensions as a batch. A zero matrix
-has the zero matrix as its result, and directions that a rank-deficient matrix lacks stay zero: the polar factor is
-unique only on the range of W, and inventing directions would need a random draw.
+All functions take matrices [..., out, in] and treat leading dimensions as a batch. Half precision is computed in
+float32 and rounded once, at the end. A zero matrix has the zero matrix as its result, and directions that a
+rank-deficient matrix lacks stay zero: the polar factor is unique only on the range of W, and inventing directions would
+need a random draw.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from rekindle.kernels.parallel import side_by_side
+from rekindle.kernels.precision import widened
 
 Multiply = Callable[[Tensor], Tensor]
 CUBIC = (1.5, -0.5, 0.0)
@@ -38,12 +40,12 @@ def newton_schulz(matrices: Tensor, iterations: int = 10, coefficients: tuple[fl
         [1.0, 1.0]
     """
     a, b, c = coefficients
-    x, turned = _wide(matrices)
+    x, turned = _wide(widened(matrices))
     x = x / _positive(torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True))
     for _ in range(iterations):
         gram = x @ x.mT
         x = a * x + (b * gram + c * (gram @ gram) if c else b * gram) @ x
-    return x.mT if turned else x
+    return (x.mT if turned else x).to(matrices.dtype)
 
 
 def polar_exact(matrices: Tensor) -> Tensor:
@@ -66,6 +68,10 @@ def polar(matrices: Tensor, tolerance: float = 1e-4) -> Tensor:
         matrices: Any batch.
         tolerance: Largest |X X^T - I|_F^2 per row of the small side.
     """
+    return _cheapest(widened(matrices), tolerance).to(matrices.dtype)
+
+
+def _cheapest(matrices: Tensor, tolerance: float) -> Tensor:
     small, large = sorted(matrices.shape[-2:])
     if matrices.device.type != "cpu" or small < BATCHED:
         return _batch(matrices, tolerance)

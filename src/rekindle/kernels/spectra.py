@@ -5,18 +5,21 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from rekindle.kernels.precision import widened
+
 PIECE = 1 << 22  # values that are decomposed together: LAPACK works on a copy
 
 
 def singular_values(matrices: Tensor) -> Tensor:
     """Return the singular values [batch, smaller side] of matrices [batch, out, in], descending.
 
-    A matrix with a value that is not finite has singular values NaN.
+    A matrix with a value that is not finite has singular values NaN. Those of half precision are in float32.
 
     Example:
         >>> singular_values(torch.tensor([[[3.0, 0.0], [0.0, -4.0]]]))
         tensor([[4., 3.]])
     """
+    matrices = widened(matrices)
     if min(matrices.shape[1:]) == 1:  # one row or column: its length
         return torch.linalg.vector_norm(matrices, dim=(1, 2))[:, None]
     at_once = max(1, PIECE // matrices[0].numel())

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-import warnings
+import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from rekindle.edits import operate, write
-from rekindle.edits.edit import Edits
-from rekindle.edits.plan import Plan
+from rekindle.edits.copies import Copies, CopyLink, followers
+from rekindle.edits.optimizer_state import OptimizerState, as_sequence, refuse_strangers
+from rekindle.edits.plan import Plan, PlannedLink
 from rekindle.edits.record import ChangeRecord
-from rekindle.errors import EditError, NoEffectWarning, PlanError
-from rekindle.graph import UnitGraph, trace
+from rekindle.edits.transaction import Target, prepare
+from rekindle.errors import PlanError
+from rekindle.graph import UnitGraph
 from rekindle.graph.modules import tensors_of
-from rekindle.graph.scan import scan
+from rekindle.graph.unwrap import bare, refuse_sharded
+from rekindle.methods.planning import Given, graph_of, plan_link, warn_of_nothing
 from rekindle.methods.registry import methods
-from rekindle.observe import STALE, Data, Loss, Reference, gather, stale
+from rekindle.methods.treatment import Treatment
+from rekindle.observe import Data, Loss, Reference
 
-Target = nn.Module | Mapping[str, Tensor]
 # What `apply_` takes beside method, model and optimizer.
-CONTEXT = ("undo", "example", "graph", "data", "loss", "reference", "seed")
+CONTEXT = (
+    *("undo", "example", "graph", "data", "loss", "reference"),
+    *("copies", "frozen", "optimizer_state", "seed"),
+)
 
 
 def plan(
@@ -35,9 +39,13 @@ def plan(
     data: Data | None = None,
     loss: Loss | None = None,
     reference: Reference | None = None,
+    copies: Copies | None = None,
+    frozen: bool = False,
     seed: int = 0,
 ) -> Plan:
     """Return what a method would do to a model; nothing is written.
+
+    The links of a chain are planned one after the other, each on a copy of what the ones before leave.
 
     Args:
         method: A spec string ("fire", "shrink_perturb:shrink=0.5", several joined with "+"), or settings.
@@ -47,6 +55,9 @@ def plan(
         data: Batches for methods that look at gradients: an iterable of (inputs, targets), dicts or tensors.
         loss: Function (model, batch) -> scalar; cross entropy if left out and targets are integers.
         reference: Initial weights: a state dict, a model, or a function that builds a fresh model.
+        copies: Networks that follow others (a target network, an average), by their paths: `{"target": "online"}` has
+            the one copied from the other afterwards, `{"target": ("online", "alike")}` has it treated alike.
+        frozen: Treat parameters with `requires_grad=False` too; otherwise they stay, and the record says so.
         seed: Seed of every random draw, together with the tensor's name.
 
     Example:
@@ -55,51 +66,61 @@ def plan(
         >>> len(plan("fire", net, example=torch.zeros(1, 4)).edits)
         2
     """
-    chain = methods(method)
-    graph = _graph(model, example, graph)
-    evidence = gather(reference, seed, model=model, graph=graph, data=data, loss=loss, example=example)
-    content = Edits()
-    for one in chain:
-        if not hasattr(one, "plan"):
-            raise PlanError(
-                expected="a one-shot method, as a spec string or as settings",
-                got=f"{type(one).__name__}",
-                fix='write for example "fire" or rk.method("fire:scale=norm")',
-            )
-        content = content + one.plan(graph, evidence, seed)
-    if not content.edits and not content.surgery:
-        named = " + ".join(map(str, chain))
-        warnings.warn(f"the plan of {named} changes nothing{_why(content)}", NoEffectWarning, stacklevel=2)
-    return Plan(chain[0] if len(chain) == 1 else chain, content, _tensors(model), graph.views())
+    chain, model = methods(method), entered(model)
+    given = Given(example, graph, data, loss, reference, copies, frozen, seed)
+    found = followers(copies, model)
+    links = [*chain, *([CopyLink(found)] if any(not each.alike for each in found) else [])]
+    planned: list[PlannedLink] = []
+    for number, link in enumerate(links):
+        known = graph_of(model, example, graph)
+        content = plan_link(link, model, known, given, found)
+        planned.append(PlannedLink(content, _tensors(model), known.views()))
+        if number + 1 < len(links):
+            model = _copied(model)  # the plan before keeps the tensors that it speaks of
+            prepare(content, model, aliases=known.aliases, keep=False, measured=False).commit()
+            graph = None if content.surgery else known
+    made = Plan(chain[0] if len(chain) == 1 else chain, tuple(planned))
+    warn_of_nothing(chain, made.content, stacklevel=3)
+    return made
 
 
 def apply_(
     method: Any,
     model: Target,
-    optimizer: Optimizer | None = None,
+    optimizer: Optimizer | Sequence[Optimizer] | None = None,
     *,
     example: Any = None,
     graph: UnitGraph | None = None,
     data: Data | None = None,
     loss: Loss | None = None,
     reference: Reference | None = None,
-    seed: int = 0,
+    copies: Copies | None = None,
+    frozen: bool = False,
+    optimizer_state: OptimizerState | None = None,
     undo: bool = True,
+    seed: int = 0,
 ) -> ChangeRecord:
     """Treat a model in place, all or nothing, and keep its optimizer in step.
 
     Args:
         method: A spec string ("fire", "shrink_perturb:shrink=0.5", several joined with "+"), or settings.
         model: The model; or its state dict, if `graph` is given.
-        optimizer: Its moments are cleared exactly where weights are edited; None leaves every optimizer alone.
+        optimizer: One, or several. What it keeps of edited weights begins again, by what it means; None leaves every
+            optimizer alone.
         example: Input for the model, from which its structure is traced. Methods that need roles ask for it.
         graph: The model's graph, if it was traced before.
         data: Batches for methods that look at gradients: an iterable of (inputs, targets), dicts or tensors.
         loss: Function (model, batch) -> scalar; cross entropy if left out and targets are integers.
         reference: Initial weights: a state dict, a model, or a function that builds a fresh model.
-        seed: Seed of every random draw, together with the tensor's name.
+        copies: Networks that follow others (a target network, an average), by their paths: `{"target": "online"}` has
+            the one copied from the other afterwards, `{"target": ("online", "alike")}` has it treated alike.
+        frozen: Treat parameters with `requires_grad=False` too; otherwise they stay, and the record says so.
+        optimizer_state: "keep" or "drop" what the optimizer keeps of edited tensors, whatever it means. Needed for an
+            optimizer that is not known.
         undo: Keep the old values, so that the record can undo the change. False keeps nothing and needs memory for one
-            tensor at a time; everything is then computed twice, once to check and once to write.
+            tensor at a time; everything is then computed twice, once to check and once to write. Once it has begun to
+            write it goes on to the end, also after an interrupt, which then carries the record as `.record`.
+        seed: Seed of every random draw, together with the tensor's name.
 
     Returns:
         What was changed and what was left alone; it prints as a table and can undo the change.
@@ -115,40 +136,11 @@ def apply_(
         [0.866, 0.866, 0.866]
         >>> record.undo()
     """
-    graph = _graph(model, example, graph)
-    planned = plan(method, model, example=example, graph=graph, data=data, loss=loss, reference=reference, seed=seed)
-    computed = write.compute(planned.edits, planned.tensors, views=planned.views)
-    changes = list(computed if undo else map(_without_values, computed))
-    prepared = operate.prepare(planned.surgery, model)
-    if undo:
-        written = write.write(changes, planned.tensors, optimizer, graph.aliases)
-    else:
-        written = []
-        write.write_one_by_one(planned.edits, planned.tensors, optimizer, graph.aliases)
-    log = operate.carry_out(prepared, model, optimizer, written)
-    return ChangeRecord(
-        method=planned.method,
-        rows=tuple(row for change in changes for row in change.rows),
-        skips=planned.skips,
-        notices=planned.notices
-        + write.not_cleared(optimizer, changes, planned.tensors)
-        + _due(graph, changes)
-        + tuple(log.notices),
-        surgery=planned.surgery,
-        _undo=(lambda force: operate.undo_all(log, written, force=force)) if undo else _no_undo,
-    )
-
-
-def _without_values(change: write.Change) -> write.Change:
-    return replace(change, new=change.old, stale=None)
-
-
-def _no_undo(force: bool) -> None:
-    raise EditError(
-        expected="a record that kept the old values",
-        got="one made with undo=False",
-        fix="leave undo=False out when you may want to go back; it costs a copy of every edited tensor",
-    )
+    chain, model, optimizers = methods(method), entered(model), as_sequence(optimizer)
+    if isinstance(model, nn.Module):
+        refuse_strangers(optimizers, model, PlanError)
+    given = Given(example, graph, data, loss, reference, copies, frozen, seed)
+    return Treatment(chain, model, optimizers, given, optimizer_state=optimizer_state, keep=undo).carry_out_as_one()
 
 
 def treat_(settings: type[Any], model: Target, optimizer: Optimizer | None, given: dict[str, Any]) -> ChangeRecord:
@@ -160,28 +152,26 @@ def treat_(settings: type[Any], model: Target, optimizer: Optimizer | None, give
     return apply_(settings(**given), model, optimizer, **context)
 
 
-def _graph(model: Target, example: Any, graph: UnitGraph | None) -> UnitGraph:
-    if graph is not None:
-        return graph
+def entered(model: Target) -> Target:
+    """Return a model without its wrappers; refuse what is sharded."""
+    if isinstance(model, nn.Module):
+        return bare(model)
+    refuse_sharded(model)
+    return model
+
+
+def _copied(model: Target) -> Target:
     if not isinstance(model, nn.Module):
+        return {name: tensor.clone() for name, tensor in model.items()}
+    try:
+        return copy.deepcopy(model)
+    except Exception as error:
         raise PlanError(
-            expected="graph= beside a state dict",
-            got=f"a {type(model).__name__} alone",
-            fix="trace the model once with rk.trace(model, example) and pass the result as graph=",
-        )
-    return scan(model) if example is None else trace(model, example, strict=False)
-
-
-def _due(graph: UnitGraph, changes: Sequence[write.Change]) -> tuple[str, ...]:
-    rows = [row for change in changes for row in change.rows]
-    edited = {row.tensor for row in rows if row.changed or row.tensor not in graph.parameters}  # fresh statistics fit
-    return (STALE,) if stale(graph, edited) else ()
+            expected="a model that copy.deepcopy can copy: a chain is planned on copies of what each link leaves",
+            got=f"{type(error).__name__}: {error}",
+            fix="plan each method by itself; rk.apply_ takes the chain as it is",
+        ) from error
 
 
 def _tensors(model: Target) -> Mapping[str, Tensor]:
     return tensors_of(model) if isinstance(model, nn.Module) else model
-
-
-def _why(content: Edits) -> str:
-    reasons = sorted({skip.reason for skip in content.skips})
-    return f": {'; '.join(reasons[:3])}" if reasons else ": there is nothing that it applies to with these settings"

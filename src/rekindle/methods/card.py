@@ -9,6 +9,14 @@ from rekindle.methods.frozen_settings import type_of
 
 Kind = Literal["one-shot", "per-step", "recycler", "optimizer"]
 
+# Words that cards share: what becomes of an optimizer's state where a tensor is edited in part.
+ELEMENTS_BEGIN_AGAIN = (
+    "Moments are cleared for the elements that changed and no others. Adam and its relatives have one step count for a "
+    "whole tensor: their steps on such elements are set to those of a fresh optimizer until the count no longer "
+    "matters. Optimizers that mix elements (Adafactor, Muon, 8-bit ones, LBFGS) begin again for the whole tensor or "
+    "altogether."
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class Card:

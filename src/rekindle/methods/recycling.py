@@ -11,7 +11,7 @@ GroupNorm, RMSNorm) still counts the fresh unit in its mean and variance.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 
 import torch
@@ -21,6 +21,7 @@ from torch.nn.modules.conv import _ConvTransposeNd
 from rekindle.edits.edit import Edit, Edits
 from rekindle.graph import UnitGraph
 from rekindle.graph.groups import Group, Slot
+from rekindle.graph.modules import parameters_of
 from rekindle.graph.regions import UnitIndex, Whole
 from rekindle.graph.weight import Weight
 
@@ -30,14 +31,13 @@ Means = Mapping[str, Mapping[str, Tensor]]
 """By group and outgoing tensor the mean of what that tensor reads of each unit: [units, repeat]."""
 
 
-def recyclable(graph: UnitGraph, model: nn.Module | None = None) -> tuple[list[Group], dict[str, str]]:
+def recyclable(graph: UnitGraph, frozen: Collection[str] = ()) -> tuple[list[Group], dict[str, str]]:
     """Return the groups whose units can be recycled, and the reasons for the others.
 
     Args:
         graph: A traced graph.
-        model: The live model; given it, groups with frozen weights are left alone.
+        frozen: Parameters that stay; groups with one of them are left alone.
     """
-    frozen = {name for name, p in model.named_parameters() if not p.requires_grad} if model is not None else set()
     groups, left = [], {}
     for group in graph.groups:
         reason = _reason_to_skip(graph, group, frozen)
@@ -48,7 +48,7 @@ def recyclable(graph: UnitGraph, model: nn.Module | None = None) -> tuple[list[G
     return groups, left
 
 
-def _reason_to_skip(graph: UnitGraph, group: Group, frozen: set[str]) -> str:
+def _reason_to_skip(graph: UnitGraph, group: Group, frozen: Collection[str]) -> str:
     if group.kind not in KINDS:
         return {"output": "the model's output", "score": "queries and keys, which have no activation"}[group.kind]
     if group.leaves or not group.outgoing:
@@ -95,6 +95,19 @@ def not_cut_off(graph: UnitGraph, chosen: Mapping[str, Tensor]) -> dict[str, Ten
             mask = slot.where.at(left[group.name]).mask(torch.empty(graph.parameters[slot.tensor]))
             silent[slot.tensor] = silent[slot.tensor] | mask if slot.tensor in silent else mask
     return {name: units for name, units in left.items() if len(units)}
+
+
+def held_back(chosen: Mapping[str, Tensor], kept: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    """Return the chosen units that are not among those kept.
+
+    Example:
+        >>> held_back({"fc": torch.tensor([1, 2])}, {"fc": torch.tensor([2])})
+        {'fc': (1,)}
+    """
+    found = {
+        name: set(units.tolist()) - set(kept[name].tolist() if name in kept else ()) for name, units in chosen.items()
+    }
+    return {name: tuple(sorted(units)) for name, units in found.items() if units}
 
 
 def _cut_off(graph: UnitGraph, group: Group, units: Tensor, silent: Mapping[str, Tensor]) -> Tensor:
@@ -221,7 +234,7 @@ def _taken_up(
 ) -> Iterator[Edit]:
     """Yield edits of the readers' biases: b <- b + (outgoing weights) @ (mean activation), as before on average."""
     gains = {direction: (gain, dim) for gain, (direction, dim) in graph.gains.items()}
-    trained = {name for name, p in model.named_parameters() if p.requires_grad}
+    trained = {name for name, p in parameters_of(model).items() if p.requires_grad}
     for slot in group.outgoing:
         bias = bias_of(slot.tensor)
         if slot.tensor not in means or bias not in trained:

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from rekindle.edits.edit import Edits
 from rekindle.edits.update import Update
 from rekindle.errors import KeeperError
-from rekindle.graph.modules import tensors_of
+from rekindle.graph.modules import parameters_of, tensors_of
 from rekindle.methods.card import Method
 
 
@@ -28,11 +28,12 @@ class MethodContext:
         model: The live model, without wrappers (compiled, distributed).
         graph: Its unit graph; `graph.traced` is False when no example was given.
         tensors: Live parameters and buffers by canonical name.
-        optimizers: All optimizers, possibly none.
+        optimizers: All optimizers, possibly none; others take their places when the Keeper is bound anew.
         reference: Initial weights by name: those at the start of the Keeper unless the user gave others. To be read in
             `start`: a copy is made when a tensor is first asked for.
         seed: Seed of every draw, together with tensor, reason and step.
         watch: What is seen of activations (`rekindle.observe.activations.Watch`), None if no method asked for it.
+        frozen: Whether parameters that take no gradients are treated too.
     """
 
     model: nn.Module
@@ -42,10 +43,17 @@ class MethodContext:
     reference: Mapping[str, Tensor]
     seed: int
     watch: Any = None
+    frozen: bool = False
 
     def trained(self) -> dict[str, Tensor]:
-        """Return the parameters that take gradients, by name."""
-        return {name: self.tensors[name] for name, p in self.model.named_parameters() if p.requires_grad}
+        """Return the parameters that take gradients, by name; with `frozen` all of them."""
+        still = self.still()
+        return {name: self.tensors[name] for name in parameters_of(self.model) if name not in still}
+
+    def still(self) -> frozenset[str]:
+        """Return the names of the parameters that stay."""
+        named = parameters_of(self.model).items()
+        return frozenset(name for name, p in named if not p.requires_grad and not self.frozen)
 
 
 class StartingWeights(Mapping[str, Tensor]):
@@ -94,6 +102,9 @@ class MethodState:
     def choose(self, step: int) -> Mapping[str, Tensor]:
         """Return the units to be recycled: name of the group to numbers of its units. Recyclers only."""
         return {}
+
+    def recycled(self, chosen: Mapping[str, Tensor]) -> None:
+        """Take note of the units that were recycled: those that were chosen and not held back. Recyclers only."""
 
     def edits(self, step: int) -> Edits | None:
         """Return edits that go through the transaction, with moments cleared where they are; None for nothing."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
+from rekindle.graph.modules import submodule
 from rekindle.kernels.margins import margin
 from rekindle.observe.read_points import ReadPoint
 from rekindle.seeds import generator
@@ -90,7 +91,7 @@ class HeadSums:
     """A sample of what one head is given, with the labels that go with it."""
 
     def __init__(self, path: str, tensor: str, model: nn.Module, keep: int, seed: int) -> None:
-        module = model.get_submodule(path)
+        module = submodule(model, path)
         self.tensor, self.keep = tensor, keep
         self.spatial = len(module.kernel_size) if isinstance(module, _ConvNd) else 0
         self.random = generator(seed, path, "head rows")

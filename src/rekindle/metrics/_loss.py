@@ -12,14 +12,16 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad
+from torch.func import grad
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils import _pytree as pytree
 
 from rekindle.errors import PlanError
+from rekindle.graph.modules import call_with, parameters_of
+from rekindle.graph.names import canonical
+from rekindle.graph.unwrap import bare
 from rekindle.metrics.reading import MetricInputs
 from rekindle.observe.features import resting
-from rekindle.observe.visit import batches_of, device_of
+from rekindle.observe.visit import batches_of, device_of, size_of
 
 Parameters = dict[str, Tensor]
 
@@ -36,7 +38,10 @@ class _Closed(nn.Module):
 
 
 class MeanLoss:
-    """The loss over batches at any values of the parameters; every batch counts alike.
+    """The loss over batches at any values of the parameters; every sample counts alike.
+
+    The loss of a batch is taken as a mean over its samples (see `size_of`), so that this is the loss of all of them at
+    once, in whatever batches they come.
 
     Args:
         inputs: With a live model, batches and a loss.
@@ -45,11 +50,14 @@ class MeanLoss:
 
     def __init__(self, inputs: MetricInputs, samples: int | None = None) -> None:
         assert inputs.model is not None
-        self.model, self.closed = inputs.model, _Closed(inputs.model, inputs.loss)
+        self.model = bare(inputs.model)
+        self.closed = _Closed(self.model, inputs.loss)
         # A list: a tuple of tensors would look like a single batch.
         every = batches_of(list(inputs.batches), device_of(self.model.parameters()), "a loss")
         self.batches = list(_up_to(every, samples))
-        self.samples = sum(size_of(batch) for batch in self.batches)
+        sizes = [size_of(batch) for batch in self.batches]
+        self.samples = sum(sizes)
+        self.shares = [size / max(1, self.samples) for size in sizes]
         self.seed = inputs.seed
 
     @contextlib.contextmanager
@@ -61,14 +69,14 @@ class MeanLoss:
 
     def parameters(self, *, trained_only: bool) -> Parameters:
         """Return the parameters by name, detached; of floats, and if asked only those that take gradients."""
-        named = self.model.named_parameters()
+        named = parameters_of(self.model).items()
         return {n: p.detach() for n, p in named if p.is_floating_point() and (p.requires_grad or not trained_only)}
 
     def one(self, parameters: Mapping[str, Tensor], batch: Any) -> Tensor:
         """Return the loss of one batch, a scalar."""
         # Copies of the buffers, because torch.func does not let a model write into what it has not been given.
-        exchanged = dict(parameters) | {name: buffer.clone() for name, buffer in self.model.named_buffers()}
-        value = functional_call(self.closed, {f"model.{name}": t for name, t in exchanged.items()}, (batch,))
+        exchanged = dict(parameters) | {canonical(name): buffer.clone() for name, buffer in self.model.named_buffers()}
+        value = call_with(self.closed, {f"model.{name}": t for name, t in exchanged.items()}, (batch,), {})
         if not isinstance(value, Tensor) or value.numel() != 1:
             raise PlanError(
                 expected="a loss that is one number",
@@ -80,7 +88,8 @@ class MeanLoss:
     def __call__(self, parameters: Mapping[str, Tensor]) -> float:
         """Return the mean loss, without gradients."""
         with torch.no_grad():
-            return float(torch.stack([self.one(parameters, batch).double() for batch in self.batches]).mean())
+            pairs = zip(self.batches, self.shares, strict=True)
+            return float(sum(share * self.one(parameters, batch).double() for batch, share in pairs))
 
     def gradient(self, parameters: Parameters) -> Parameters:
         """Return the gradient of the mean loss."""
@@ -104,17 +113,11 @@ class MeanLoss:
     def _mean(self, of: Callable[[Any], Parameters]) -> Parameters:
         total: Parameters = {}
         with torch.enable_grad():
-            for batch in self.batches:
+            for batch, share in zip(self.batches, self.shares, strict=True):
                 for name, value in of(batch).items():
-                    share = value.detach() / len(self.batches)
-                    total[name] = total[name] + share if name in total else share
+                    part = share * value.detach()
+                    total[name] = total[name] + part if name in total else part
         return total
-
-
-def size_of(batch: Any) -> int:
-    """Return the number of samples of a batch: the length of its first tensor."""
-    tensors = [leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor) and leaf.dim()]
-    return len(tensors[0]) if tensors else 1
 
 
 def _up_to(batches: Iterator[Any], samples: int | None) -> Iterator[Any]:

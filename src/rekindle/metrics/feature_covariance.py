@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from rekindle.errors import PlanError
+from rekindle.graph.modules import tensors_of
 from rekindle.metrics.features import Features, gather_features
 from rekindle.metrics.reading import MetricCard, MetricInputs, Reading
 
@@ -72,7 +73,7 @@ def measure(inputs: MetricInputs) -> Reading:
             got="none",
             fix="pass the model and data=, or leave feature_covariance out",
         )
-    own = dict(inputs.model.named_parameters()) | dict(inputs.model.named_buffers())
+    own = tensors_of(inputs.model)
     replaced = {name: value.to(own[name]) for name, value in reference.items() if name in own}
     then = gather_features(inputs.model, inputs.graph, list(inputs.batches), seed=features.seed, replaced=replaced)
     parts = distances(features, then)

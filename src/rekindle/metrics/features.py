@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from rekindle.errors import PlanError
 from rekindle.graph import UnitGraph
+from rekindle.graph.unwrap import bare
 from rekindle.metrics._gather import HeadSums, OutputSums, UnitSums
 from rekindle.observe.features import inputs_of, labels_of, pass_over, resting
 from rekindle.observe.read_points import ReadPoint, find_read_points
@@ -155,6 +156,7 @@ def gather_features(
         seed: Seed of the choice of units and rows. The same seed, graph and batches choose the same ones.
         replaced: Values to use instead of the model's own, by name: the features of another network of the same class.
     """
+    model = bare(model)
     with global_seed(seed, "data", "features"):  # a DataLoader draws its order
         stream = batches_of(data, device_of(model.parameters()), "features")
         first = next(stream)

@@ -1,29 +1,30 @@
-"""A bound of the Lipschitz constant: the product of the layers' spectral norms."""
+"""A bound of the Lipschitz constant, from what each operation can do to distances at most."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from torch import Tensor
 
 from rekindle.graph import UnitGraph
-from rekindle.graph.groups import Group, Slot
-from rekindle.graph.scaling.solve import prepare, wishes_of
+from rekindle.graph.lipschitz import NOT_FOLLOWED, Own, Step
 from rekindle.kernels.spectra import convolution_bound
 from rekindle.metrics._matrices import as_float, groups_of, left_out, spectra
 from rekindle.metrics.reading import MetricCard, MetricInputs, Reading
-
-EPSILON = 1e-5  # what BatchNorm adds to the variance by default
 
 METRIC = MetricCard(
     key="lipschitz_bound",
     title="Lipschitz bound",
     source="Soft Weight Rescaling, App. B, Corollary 2.1, eq. 13",
-    what="Each layer's bound: the spectral norm of a linear layer; of a convolution the sum over kernel positions, "
-    "the largest over groups; of a BatchNorm in evaluation mode the largest |scale| / sqrt(variance + 1e-5). The "
-    "model's is their product. It bounds the network only where layers follow one another with 1-Lipschitz "
-    "functions between them (details: chain, and why not); elsewhere it is the product and no more. In details "
-    "also log10.",
+    what="How much farther apart two outputs can be than their inputs (L2, evaluation mode). Each layer's bound: the "
+    "spectral norm of a linear layer; of a convolution the sum over kernel positions, the largest over groups; of a "
+    "BatchNorm the largest |scale| / sqrt(variance + epsilon). Other operations by their own: the steepest slope of "
+    "an activation, the root of how many windows share an input (pooling, padding, upsampling). One after the other "
+    "they multiply, in a sum they add up. Infinite where an operation has no bound or none that is known (LayerNorm, "
+    "attention, a product of activations), or the model was not traced: the details name it (why_not), and have the "
+    "product of the layers' bounds (product_log10), which then is a bound of nothing.",
     unit="output per input",
     direction="lower",
     range=(0.0, math.inf),
@@ -45,55 +46,111 @@ def lipschitz_bound(singular: Tensor, groups: int = 1) -> float:
 
 
 def measure(inputs: MetricInputs) -> Reading:
-    """Return the bound of each layer, and their product."""
+    """Return the bound of each layer, and that of the model: infinite if there is none, with the reason."""
+    steps = inputs.graph.lipschitz.steps
     parts = {weight.name: lipschitz_bound(values, groups_of(weight)) for weight, values in spectra(inputs)}
-    for group in inputs.graph.groups:
-        for var, scale in _batch_norms(group):
-            factors = (as_float(inputs.tensors[var.tensor]) + EPSILON).rsqrt()
-            if scale:
-                factors = factors * as_float(inputs.tensors[scale.tensor]).abs()
-            parts[scale.tensor if scale else var.tensor] = float(factors.amax())
-    logs = [math.log10(part) if part > 0 else -math.inf if part == 0 else math.nan for part in parts.values()]
-    total = math.fsum(logs) if all(map(math.isfinite, logs)) else sum(logs)
-    reason = _not_a_chain(inputs.graph)
-    details = {"log10": total, "chain": not reason, "why_not": reason, "left_out": left_out(inputs.graph)}
-    return Reading(METRIC.key, 10**total if total < 308 else total * math.inf, parts, details)
+    norms = [step.own for step in steps if step.own is not None and step.own.stored == "batch_norm"]
+    parts |= {own.tensors[-1]: _from_tensors(own, inputs) for own in norms}
+    others: list[list[Any]] = []
+    log, why_not = _follow(inputs, parts, others)
+    details = {
+        "log10": log / math.log(10),
+        "bounded": not why_not,
+        "why_not": why_not,
+        "operations": others,
+        "product_log10": _total(map(_log, parts.values())) / math.log(10),
+        "left_out": left_out(inputs.graph),
+    }
+    return Reading(METRIC.key, math.exp(log) if log < 709 else log * math.inf, parts, details)
 
 
-def _batch_norms(group: Group) -> list[tuple[Slot, Slot | None]]:
-    """Return the running variance of each BatchNorm of a group, and its scale if it has one."""
-    scales = {slot.module: slot for slot in group.norms if slot.kind == "scale"}
-    return [(slot, scales.get(slot.module)) for slot in group.norms if slot.kind == "var"]
-
-
-def _not_a_chain(graph: UnitGraph) -> str:
-    """Return why the product is no bound of the network; empty if it is one."""
+def _follow(inputs: MetricInputs, parts: Mapping[str, float], others: list[list[Any]]) -> tuple[float, str]:
+    """Return the logarithm of the bound and, if there is none, why; `others` gets the operations that are no layer."""
+    graph = inputs.graph
     if not graph.traced:
-        return "the model was not traced, so that the order of its layers is not known"
-    if graph.uncovered or graph.not_understood or left_out(graph):
-        return "it has parameters or parts that are not in the product"
-    for group in graph.groups:
-        if why := _not_a_link(graph, group):
-            return f"{group.name}: {why}"
-    normalized = any(slot.kind == "var" for group in graph.groups for slot in group.norms)
-    powers = prepare(graph, wishes_of(graph)).output
-    # A normalization without parameters has no slot, but hides the size of every weight before it.
-    return "" if normalized or bool((powers == 1).all()) else "the output is not in proportion to each weight"
+        return math.inf, "the model was not traced, so that the order of its layers is not known"
+    if graph.not_understood:
+        return math.inf, f"{graph.not_understood[0]} is not understood"
+    logs, unknown = {NOT_FOLLOWED: 0.0}, dict[int, str]()
+    for step in graph.lipschitz.steps:
+        factor, why = _own(step, inputs, parts)
+        why = next((unknown[n] for n in step.operands if n in unknown), why)
+        if not why and (step.own is None or step.own.stored not in ("weight", "batch_norm")) and factor != 1.0:
+            others.append([step.location, factor])
+        assert step.own is not None or why
+        log = math.inf if why or step.own is None else _joined(step.own, factor, [logs[n] for n in step.operands])
+        for number in step.results:
+            # What is not followed is one value for all: whatever one of them can do counts for the others.
+            logs[number] = max(log, logs[number]) if number == NOT_FOLLOWED else log
+            if why:
+                unknown.setdefault(number, why)
+    outputs = graph.lipschitz.outputs
+    return _squares(logs[n] for n in outputs), next((unknown[n] for n in outputs if n in unknown), "")
 
 
-def _not_a_link(graph: UnitGraph, group: Group) -> str:
-    if group.kind not in ("hidden", "output") or group.through:
-        return f"its units are {group.kind}" + (" and joined with others" if group.through else "")
-    if group.non_homogeneous:
-        return f"passes {group.non_homogeneous[0]}, whose Lipschitz constant is not known"
-    writers, readers = (
-        {slot.tensor for slot in slots if slot.kind == "weight" and slot.tensor not in graph.gains}
-        for slots in (group.incoming, group.outgoing)
-    )
-    if len(writers) != 1 or len(readers) + group.leaves != 1:
-        return f"has {len(writers)} writers and {len(readers)} readers"
-    scales = [slot for slot in group.norms if slot.kind in ("scale", "shift")]
-    normalized = {var.module for var, _ in _batch_norms(group)}
-    if any(slot.module not in normalized for slot in scales):
-        return "is normalized by its own values, or multiplied by a factor"
-    return ""
+def _own(step: Step, inputs: MetricInputs, parts: Mapping[str, float]) -> tuple[float, str]:
+    """Return the factor that an operation has from tensors, times its own if it has one operand; and why not, if so."""
+    if step.own is None:
+        return math.nan, f"{step.location} has no Lipschitz bound that is known"
+    alone = step.own.factors[0] if len(step.own.factors) == 1 else 1.0
+    if step.own.stored == "weight":
+        return _weight(step, inputs.graph, parts)
+    missing = [name for name in step.own.tensors if name not in inputs.tensors]
+    if missing:
+        return math.nan, f"{step.location} uses {missing[0]}, whose value is not given"
+    return alone * (_from_tensors(step.own, inputs) if step.own.stored else 1.0), ""
+
+
+def _weight(step: Step, graph: UnitGraph, parts: Mapping[str, float]) -> tuple[float, str]:
+    """Return the norm of a layer; a tensor that holds several weights (queries, keys) is at most as large as both."""
+    assert step.own is not None
+    names = [weight.name for weight in graph.weights_of(step.own.tensors[0])]
+    out = [name for name in names if name not in parts]
+    if out or not names:
+        why = left_out(graph).get(out[0], "") if out else "its matrix is not known"
+        return math.nan, f"{step.location} uses {step.own.tensors[0]}: {why}"
+    return math.hypot(*(parts[name] for name in names)) if len(names) > 1 else parts[names[0]], ""
+
+
+def _from_tensors(own: Own, inputs: MetricInputs) -> float:
+    values = as_float(inputs.tensors[own.tensors[0]])
+    if own.stored == "batch_norm":
+        factors = (values + own.epsilon).rsqrt()
+        scale = as_float(inputs.tensors[own.tensors[1]]).abs() if len(own.tensors) > 1 else 1.0
+        return float((factors * scale).amax())
+    sizes = values.abs()
+    if own.stored == "inverse":
+        return float(1 / sizes.amin())
+    return max(1.0, float(sizes.amax())) if own.stored == "slope" else float(sizes.amax())
+
+
+def _joined(own: Own, factor: float, logs: list[float]) -> float:
+    """Return the bound of a result from those of the operands, all as logarithms."""
+    if len(own.factors) == 1:
+        return _total((_log(factor), *logs))
+    each = [_total((_log(own_factor), log)) for own_factor, log in zip(own.factors, logs, strict=True)]
+    return _total((_log(factor), _squares(each) if own.apart else _sum(each)))
+
+
+def _log(value: float) -> float:
+    return math.log(value) if value > 0 else -math.inf if value == 0 else math.nan
+
+
+def _total(logs: Iterable[float]) -> float:
+    """Return a sum in which nothing, an exact zero, wins over what is infinite."""
+    given = list(logs)
+    return -math.inf if -math.inf in given else math.fsum(given) if all(map(math.isfinite, given)) else sum(given)
+
+
+def _sum(logs: Iterable[float]) -> float:
+    """Return the logarithm of a sum."""
+    given = list(logs)
+    largest = max(given, default=-math.inf)
+    if not math.isfinite(largest) or any(map(math.isnan, given)):
+        return math.nan if any(map(math.isnan, given)) else largest
+    return largest + math.log(sum(math.exp(log - largest) for log in given))
+
+
+def _squares(logs: Iterable[float]) -> float:
+    """Return the logarithm of the root of a sum of squares."""
+    return _sum(2 * log for log in logs) / 2

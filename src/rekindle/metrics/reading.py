@@ -72,7 +72,7 @@ class MetricInputs:
         features: Activations over data.
         model: The live model.
         batches: Batches of data, kept in memory.
-        loss: Function (model, batch) -> scalar.
+        loss: Function (model, batch) -> scalar, a mean over the samples of the batch.
         seed: Seed of every draw.
         memory: What metrics computed once and share (singular values); a inputs is looked at once, and not changed.
     """

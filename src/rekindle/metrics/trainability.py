@@ -8,13 +8,16 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from rekindle.errors import PlanError
+from rekindle.graph.modules import tensors_of
+from rekindle.graph.names import canonical
+from rekindle.graph.unwrap import bare
 from rekindle.metrics.reading import MetricCard, MetricInputs, Reading
 from rekindle.observe.features import labels_of
 from rekindle.observe.visit import batches_of, device_of
@@ -142,7 +145,9 @@ def probe(
             fix="correct the value that is out of its range",
         )
     assert inputs.model is not None
-    kept = list(batches_of(list(inputs.batches), device_of(inputs.model.parameters()), METRIC.key))
+    model = bare(inputs.model)
+    inputs = replace(inputs, model=model)
+    kept = list(batches_of(list(inputs.batches), device_of(model.parameters()), METRIC.key))
     shuffled = labels == "random" and all(labels_of(batch) is not None for batch in kept)
     curves: dict[str, list[list[float]]] = {"aged": [], "fresh": []}
     unknown: list[str] = []
@@ -150,8 +155,8 @@ def probe(
         seed = seed_of(inputs.seed, "probe", str(repeat))
         new, unknown = _fresh(inputs, factory, seed)
         batches = with_random_labels(kept, seed) if shuffled else kept
-        for name, model in (("aged", copied(inputs.model, PlanError)), ("fresh", new)):
-            curves[name].append(_train(model, inputs.loss, batches, steps, learning_rate, seed))
+        for name, trained in (("aged", copied(model, PlanError)), ("fresh", new)):
+            curves[name].append(_train(trained, inputs.loss, batches, steps, learning_rate, seed))
     return _reading(curves, {"labels": "random" if shuffled else "given", "steps": steps, "not_fresh": unknown})
 
 
@@ -201,7 +206,7 @@ def _fresh(inputs: MetricInputs, factory: Callable[[], nn.Module] | None, seed: 
             built = factory()
         return built.to(device_of(inputs.model.parameters())), []
     graph, model = inputs.graph, copied(inputs.model, PlanError)
-    own = dict(model.named_parameters()) | dict(model.named_buffers())
+    own = tensors_of(model)
     values, unknown = {}, []
     for name in (*graph.parameters, *graph.statistics()):
         drawn = graph.fresh(name, tuple(own[name].shape), seed, METRIC.key)
@@ -211,7 +216,8 @@ def _fresh(inputs: MetricInputs, factory: Callable[[], nn.Module] | None, seed: 
         else:
             values[name] = drawn.to(own[name])
     _refuse_half_known(unknown, own, values)
-    model.load_state_dict(values, strict=False)
+    keys = {canonical(key): key for key in model.state_dict()}
+    model.load_state_dict({keys[name]: value for name, value in values.items() if name in keys}, strict=False)
     return model, unknown
 
 

@@ -14,8 +14,10 @@ from torch import Tensor, nn
 
 from rekindle.errors import PlanError
 from rekindle.graph.groups import Group
+from rekindle.graph.own_run import is_own_run
 from rekindle.kernels import per_feature
 from rekindle.observe.distributed import processes, summed
+from rekindle.observe.hidden_hooks import keep_out_of_copies, let_into_copies, watching
 from rekindle.observe.read_points import Layout, Reader, find_read_points
 
 Quantity = Literal["magnitude", "mean", "fired"]
@@ -59,12 +61,12 @@ class Watch:
         self.open()
 
     def open(self) -> None:
-        """Put the hooks in point, again after `close`."""
+        """Put the hooks in place, again after `close`."""
         self.close()
-        self._handles = [
-            self._modules[path].register_forward_pre_hook(self._hook(reader, wanted))
-            for path, (reader, wanted) in self._readers().items()
-        ]
+        for path, (reader, wanted) in self._readers().items():
+            look = self._hook(reader, wanted)
+            self._handles.append(self._modules[path].register_forward_pre_hook(look))
+            keep_out_of_copies(self._modules[path])
 
     def _readers(self) -> dict[str, tuple[Reader, list[str]]]:
         """Return each reader once, with the quantities that are wanted of its input."""
@@ -81,12 +83,12 @@ class Watch:
 
         @torch.compiler.disable
         def look(module: nn.Module, args: tuple[Any, ...]) -> None:
-            if module is not own:  # a copy of the model, as a target network is, has copies of its hooks
+            if module is not own or is_own_run():  # a copy that was made by other ways; a trace, an audit
                 return
             if self.active and torch.is_grad_enabled() and args and isinstance(args[0], Tensor):
                 self._add(reader, args[0].detach(), wanted)
 
-        return look
+        return watching(look)
 
     @torch.no_grad()
     def _add(self, reader: Reader, x: Tensor, wanted: Sequence[str]) -> None:
@@ -190,3 +192,5 @@ class Watch:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+        for module in self._modules.values():
+            let_into_copies(module)

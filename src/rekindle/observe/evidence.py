@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from rekindle.errors import PlanError
 from rekindle.graph import UnitGraph
+from rekindle.graph.modules import tensors_of
+from rekindle.graph.unwrap import bare, refuse_sharded
 from rekindle.observe.gradients import HOW, Data, Gradients, Loss, Model, average_gradients
 from rekindle.observe.visit import batches_of, device_of
 from rekindle.seeds import global_seed
@@ -29,6 +31,7 @@ class Evidence:
         model: The live model, or None where there is only a state dict; to be run, not to be written.
         data: The batches.
         example: Input for the model.
+        frozen: Names of tensors that stay, for methods whose edits hang together; all others need not look.
     """
 
     reference: Mapping[str, Tensor] | None = None
@@ -36,6 +39,7 @@ class Evidence:
     model: nn.Module | None = None
     data: Data | None = None
     example: Any = None
+    frozen: frozenset[str] = frozenset()
 
     def initial(self, tensor: str, like: tuple[int, ...], method: str) -> Tensor:
         """Return the initial value of a tensor.
@@ -115,11 +119,13 @@ def gather(
     observed = None
     if data is not None and model is not None and graph is not None:
         observed = cache(lambda alpha: average_gradients(model, data, loss, alpha=alpha, graph=graph, seed=seed))
-    live = model if isinstance(model, nn.Module) else None
+    live = bare(model) if isinstance(model, nn.Module) else None
     return Evidence(_initial(reference, seed), observed, live, data, example)
 
 
 def _initial(reference: Reference | None, seed: int) -> Mapping[str, Tensor] | None:
+    if isinstance(reference, Mapping):
+        refuse_sharded(reference)
     if reference is None or isinstance(reference, Mapping):
         return reference
     if isinstance(reference, nn.Module):
@@ -135,4 +141,4 @@ def _initial(reference: Reference | None, seed: int) -> Mapping[str, Tensor] | N
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:
-    return dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))
+    return tensors_of(bare(model), remove_duplicate=False)

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from rekindle.graph.export import as_call, at_rest
+from rekindle.graph.modules import call_with, submodule
 from rekindle.observe.visit import batches_of, device_of, visit
 
 Listener = Callable[[Tensor], None]  # is given what a module takes in
@@ -66,7 +66,7 @@ def pass_over(
     with resting(model, seed, "features"), torch.no_grad(), _listening(model, listeners):
         for batch in batches_of(data, device_of(model.parameters()), "features"):
             args, kwargs = as_call(inputs_of(batch))
-            output = functional_call(model, dict(replaced), args, kwargs) if replaced else model(*args, **kwargs)
+            output = call_with(model, replaced, args, kwargs) if replaced else model(*args, **kwargs)
             finish(batch, output)
             number += 1
     return number
@@ -85,7 +85,7 @@ def _listening(model: nn.Module, listeners: Mapping[str, Listener]) -> Iterator[
     handles = []
     try:
         for path, listen in listeners.items():
-            handles.append(model.get_submodule(path).register_forward_pre_hook(hook(listen)))
+            handles.append(submodule(model, path).register_forward_pre_hook(hook(listen)))
         yield
     finally:
         for handle in handles:

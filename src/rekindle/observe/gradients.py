@@ -13,8 +13,10 @@ from torch.nn.functional import cross_entropy
 from rekindle.errors import EditError, PlanError
 from rekindle.graph import UnitGraph
 from rekindle.graph.export import as_call
+from rekindle.graph.modules import parameters_of
+from rekindle.graph.unwrap import bare, refuse_sharded
 from rekindle.kernels.precision import wide_dtype
-from rekindle.observe.visit import batches_of, device_of, visit
+from rekindle.observe.visit import batches_of, device_of, size_of, visit
 
 Data = Iterable[Any]
 Loss = Callable[[Any, Any], Tensor]  # (model, batch) -> scalar
@@ -32,7 +34,7 @@ class Gradients:
         effective: Under weight_norm, the same for the weight that the layer uses, by the name of its direction.
         missing: Parameters without a gradient, with the reason.
         batches: Number of batches.
-        loss: Mean loss over the batches.
+        loss: Mean loss over the samples; of a batch it is taken as a mean.
     """
 
     average: Mapping[str, Tensor]
@@ -72,10 +74,13 @@ def average_gradients(
     """
     loss = _checked_loss(loss, model)
     if not isinstance(model, nn.Module):
+        refuse_sharded(model)
         state, leaves = _leaves(model, graph)
         return _pass(state, leaves, {}, data, loss, alpha, graph)
-    leaves = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    frozen = {name: "frozen (requires_grad is False)" for name, p in model.named_parameters() if not p.requires_grad}
+    model = bare(model)
+    parameters = parameters_of(model)
+    leaves = {name: p for name, p in parameters.items() if p.requires_grad}
+    frozen = {name: "frozen (requires_grad is False)" for name, p in parameters.items() if not p.requires_grad}
     with visit(model, seed, "gradients"):
         return _pass(model, leaves, frozen, data, loss, alpha, graph)
 
@@ -91,19 +96,21 @@ def _pass(
 ) -> Gradients:
     tally = _Tally(alpha)
     losses: list[Tensor] = []
+    sizes: list[int] = []
     parameters = list(leaves.values())
     with torch.enable_grad():
         for batch in batches_of(data, device_of(parameters), "gradients"):
             value = _checked_value(loss(model, batch), len(losses))
             tally.add(parameters, torch.autograd.grad(value, parameters, allow_unused=True))
             losses.append(value.detach().reshape(()))
+            sizes.append(size_of(batch))
     _refuse_not_finite(leaves, losses, tally)
     torch._foreach_neg_(tally.average)
     pairs = zip(leaves, tally.average, tally.reached, strict=True)
     average = {name: tensor for name, tensor, reached in pairs if reached}
     silent = {name: "no gradient reaches it from this loss" for name in leaves if name not in average}
-    values = dict(model.named_parameters()) if isinstance(model, nn.Module) else leaves
-    mean = float(torch.stack(losses).double().mean())
+    values = parameters_of(model) if isinstance(model, nn.Module) else leaves
+    mean = float(torch.stack(losses).cpu().double() @ torch.tensor(sizes, dtype=torch.float64)) / max(1, sum(sizes))
     return Gradients(average, _effective(average, values, graph), {**frozen, **silent}, len(losses), mean)
 
 

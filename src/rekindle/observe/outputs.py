@@ -1,4 +1,4 @@
-"""What a submodule gives out on a batch, and what that depends on. Hooks are always removed; nothing is written."""
+"""What the outputs of submodules depend on. Hooks are always removed; nothing is written."""
 
 from __future__ import annotations
 
@@ -8,35 +8,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils import _pytree as pytree
 
 from rekindle.errors import PlanError
 from rekindle.graph.export import as_call, at_rest
-from rekindle.graph.modules import main_output, submodule
-
-
-def output_of(model: nn.Module, path: str, batch: Any, replaced: Mapping[str, Tensor]) -> list[Tensor]:
-    """Return what a submodule hands on for a batch, one tensor for each time that it is called.
-
-    Dropout is off. BatchNorm uses the batch's own statistics, as in the training that follows: the running ones belong
-    to the weights as they were, not to those in `replaced`. A fixed normalization after the submodule is not in it.
-
-    Args:
-        model: The model; it is left as it was.
-        path: The submodule.
-        batch: Input for the model, as an example for `trace`.
-        replaced: Values to use instead of the model's own, by name.
-    """
-    found: list[Tensor] = []
-    own = {name: buffer.clone() for name, buffer in model.named_buffers()}  # BatchNorm writes into these
-    with at_rest(model), torch.no_grad(), _listening(model, {path: lambda out: found.append(main_output(out).clone())}):
-        for module in model.modules():
-            module.training = isinstance(module, _BatchNorm)
-        _call(model, {**own, **replaced}, batch)
-    _check_called(path, found)
-    return found
+from rekindle.graph.modules import call_with, main_output, modules_of, parameters_of, submodule
+from rekindle.graph.names import canonical
 
 
 def upstream_of(model: nn.Module, paths: Sequence[str], batch: Any) -> tuple[frozenset[str], frozenset[str]]:
@@ -46,19 +23,25 @@ def upstream_of(model: nn.Module, paths: Sequence[str], batch: Any) -> tuple[fro
     buffers are looked at.
     """
     outputs: dict[str, list[Tensor]] = {path: [] for path in paths}
-    passed: dict[str, list[Tensor]] = {name: [] for name, m in model.named_modules() if name and m._buffers}
-    leaves = {name: p.detach().clone().requires_grad_(p.is_floating_point()) for name, p in model.named_parameters()}
-    own = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    passed: dict[str, list[Tensor]] = {name: [] for name, m in modules_of(model).items() if name and m._buffers}
+    parameters = parameters_of(model)
+    leaves = {name: p.detach().clone().requires_grad_(p.is_floating_point()) for name, p in parameters.items()}
+    own = {name: buffer.clone() for name, buffer in buffers_of(model)}
     # The output itself is a copy, because the next operation may work in place; what it came through must not be one.
     listeners = {path: _keep(outputs[path], copied=True) for path in paths}
     listeners |= {name: _keep(kept, copied=False) for name, kept in passed.items() if name not in listeners}
     with at_rest(model), torch.enable_grad(), _listening(model, listeners):
-        _call(model, {**own, **leaves}, batch)
+        run(model, {**own, **leaves}, batch)
     for path in paths:
-        _check_called(path, outputs[path])
+        check_called(path, outputs[path])
     total = torch.stack([out.sum() for kept in outputs.values() for out in kept]).sum()
-    parameters = _reached(total, {name: [leaf] for name, leaf in leaves.items()})
-    return parameters, _reached(total, passed) | frozenset(paths)
+    reached = _reached(total, {name: [leaf] for name, leaf in leaves.items()})
+    return reached, _reached(total, passed) | frozenset(paths)
+
+
+def buffers_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield the buffers of a model with their canonical names."""
+    yield from ((canonical(name), buffer) for name, buffer in model.named_buffers())
 
 
 def _keep(kept: list[Tensor], *, copied: bool) -> Callable[[Any], None]:
@@ -96,10 +79,15 @@ def _listening(model: nn.Module, listeners: Mapping[str, Callable[[Any], None]])
             handle.remove()
 
 
-def _call(model: nn.Module, tensors: Mapping[str, Tensor], batch: Any) -> None:
+def run(model: nn.Module, tensors: Mapping[str, Tensor], batch: Any) -> Any:
+    """Return what a model gives for a batch with other tensors in place of its own.
+
+    Raises:
+        PlanError: The model does not run on it.
+    """
     args, kwargs = as_call(_as_the_model_takes_it(model, batch))
     try:
-        functional_call(model, dict(tensors), args, kwargs)
+        return call_with(model, tensors, args, kwargs)
     except PlanError:
         raise
     except Exception as error:
@@ -119,7 +107,12 @@ def _as_the_model_takes_it(model: nn.Module, batch: Any) -> Any:
     return pytree.tree_map_only(Tensor, lambda t: t.to(device, dtype if t.is_floating_point() else t.dtype), batch)
 
 
-def _check_called(path: str, found: Sequence[Tensor]) -> None:
+def check_called(path: str, found: Sequence[Tensor]) -> None:
+    """Raise where a module was not called.
+
+    Raises:
+        PlanError: Nothing was found.
+    """
     if not found:
         raise PlanError(
             expected=f"a module at {path!r} that the model calls",

@@ -12,6 +12,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from rekindle.graph.export import as_call, at_rest
 from rekindle.graph.groups import Group, Slot, owner_of
+from rekindle.graph.modules import submodule
 
 Inputs = Mapping[str, Sequence[tuple[Tensor, ...]]]
 
@@ -96,7 +97,7 @@ def _inputs(model: nn.Module, paths: Iterable[str], example: Any) -> Inputs:
 
         return look
 
-    handles = [model.get_submodule(path).register_forward_pre_hook(note(path)) for path in paths]
+    handles = [submodule(model, path).register_forward_pre_hook(note(path)) for path in paths]
     try:
         args, kwargs = as_call(example)
         with at_rest(model), torch.no_grad():
@@ -141,7 +142,7 @@ def _identity(x: Tensor) -> tuple[Any, ...]:
 def _point(model: nn.Module, group: Group, slot: Slot) -> ReadPoint | None:
     if slot.kind != "weight" or not slot.module:
         return None
-    module = model.get_submodule(slot.module)
+    module = submodule(model, slot.module)
     if not _reads_its_input(module, slot):
         return None
     where = slot.where

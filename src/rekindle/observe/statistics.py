@@ -14,7 +14,9 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from rekindle.graph import Group, UnitGraph
 from rekindle.graph.export import as_call
+from rekindle.graph.modules import modules_of
 from rekindle.graph.names import STATISTICS
+from rekindle.graph.unwrap import bare
 from rekindle.observe.gradients import Data
 from rekindle.observe.visit import batches_of, device_of, visit
 
@@ -47,7 +49,8 @@ def running_statistics(model: nn.Module, data: Data, *, batches: int | None = No
         >>> {name: float(value) for name, value in found.values.items()}
         {'running_mean': 2.0, 'running_var': 2.0, 'num_batches_tracked': 1.0}
     """
-    layers = {path: module for path, module in model.named_modules() if tracks(module)}
+    model = bare(model)
+    layers = {path: module for path, module in modules_of(model).items() if tracks(module)}
     seen = 0
     with visit(model, seed, "statistics", everywhere=True), torch.no_grad(), _cumulative(layers) as calls:
         for batch in islice(batches_of(data, device_of(model.parameters()), "recalibrate_"), batches):

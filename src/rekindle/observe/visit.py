@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from rekindle.errors import PlanError
+from rekindle.graph.unwrap import as_written
 from rekindle.seeds import global_seed
 
 
@@ -36,7 +37,7 @@ def visit(model: nn.Module, seed: int, reason: str, *, everywhere: bool = False)
             model.train()
         for module, name, tensor in stored:
             module._buffers[name] = copies[id(tensor)]
-        with global_seed(seed, "data", reason):
+        with global_seed(seed, "data", reason), as_written(model):
             yield
     except ValueError as error:
         if "more than 1 value per channel" not in str(error):
@@ -82,6 +83,20 @@ def _check_many(data: Any, purpose: str) -> None:
             got=f"one batch (a {type(data).__name__})" if single else type(data).__name__,
             fix="put a single batch into a list: data=[(inputs, targets)]",
         )
+
+
+def size_of(batch: Any) -> int:
+    """Return the number of samples of a batch: the length of its first tensor that has one; 1 if there is none.
+
+    A mean over several batches weights each by it, so that an incomplete last batch does not count as a whole one. The
+    loss of a batch is taken as a mean over its samples. That a loss is a sum cannot be seen from a number: such a one
+    has to be divided by the number of samples in the user's own function.
+
+    Example:
+        >>> size_of({"input_ids": torch.zeros(3, 7)}), size_of((torch.tensor(0.5), torch.zeros(4, 2)))
+        (3, 4)
+    """
+    return next((len(leaf) for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor) and leaf.ndim), 1)
 
 
 def device_of(tensors: Iterable[Tensor]) -> torch.device | None:

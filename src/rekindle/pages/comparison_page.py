@@ -48,7 +48,7 @@ def _differences(found: Any) -> Chart:
             {"mark": {"type": "rule", "strokeDash": [4, 4]}, "encoding": {"x": {"datum": 0}}},
         ]
     }
-    caption = "Paired by seed, with its bootstrap interval; right of the dashed line is better than going on."
+    caption = "Paired by seed, with Student's interval; right of the dashed line is better than going on."
     return Chart("Difference to going on untreated", spec, data, caption)
 
 

@@ -5,13 +5,14 @@ from rekindle.statistics.intervals import (
     StatisticsError,
     bootstrap_interval,
     iqm,
+    mean_interval,
     needed,
     spread,
     stratified_interval,
     student_interval,
 )
 from rekindle.statistics.paired_tests import PairedTest, Results, collect, compare_all, last_rows
-from rekindle.statistics.significance import SignTest, holm, permutation_test, sign_test, wilcoxon_test
+from rekindle.statistics.significance import SignTest, holm, permutation_test, seeds_needed, sign_test, wilcoxon_test
 
 __all__ = [
     "PairedTest",
@@ -25,8 +26,10 @@ __all__ = [
     "holm",
     "iqm",
     "last_rows",
+    "mean_interval",
     "needed",
     "permutation_test",
+    "seeds_needed",
     "sign_test",
     "spread",
     "stratified_interval",

@@ -1,5 +1,9 @@
 """Means, deviations and intervals of a few numbers, one for each seed.
 
+`mean_interval` is the one interval of a mean: tables, pages, verdicts and the papers' rules all call it. It is
+Student's at every number of seeds. Resampling three to ten seeds covers the true mean in 72 to 91% of cases when it
+says 95, because a resample has less spread than its source; so `bootstrap_interval` asks for more than 30 numbers.
+
 SciPy is needed for intervals (extra `stats`), not for means.
 """
 
@@ -18,6 +22,7 @@ from rekindle.errors import RekindleError
 
 Numbers = NDArray[np.float64]
 Interval = tuple[float, float]
+FEW = 30  # so few numbers are not resampled: at 30, a bootstrap interval of 95% covers about 94%
 
 
 class StatisticsError(RekindleError):
@@ -84,6 +89,39 @@ STATISTICS: dict[str, Callable[[Numbers, int], Any]] = {
 }
 
 
+def mean_interval(values: ArrayLike, level: float = 0.95) -> Interval:
+    """Return the confidence interval of a mean: Student's; of paired differences it is the one of the paired t-test.
+
+    A single number says nothing about the spread: its interval is everything. Equal numbers show no spread: their
+    interval is the point, which is no proof that another seed would give the same.
+
+    Args:
+        values: One number a seed, or one difference a pair.
+        level: How often such an interval holds the true mean, in the long run; exact for normal numbers.
+
+    Example:
+        >>> [round(end, 3) for end in mean_interval([1.0, 2.0, 3.0])], mean_interval([2.0]), mean_interval([2.0, 2.0])
+        ([-0.484, 4.484], (-inf, inf), (2.0, 2.0))
+    """
+    given = numbers_of(values)
+    if len(given) > 1 and np.ptp(given) == 0:  # the deviation of equal numbers may be rounding, and is not a spread
+        return float(given[0]), float(given[0])
+    return student_interval(spread(given), level)
+
+
+def student_interval(found: Spread, level: float = 0.95) -> Interval:
+    """Return Student's interval of a mean; of a single number it is everything, of equal ones a point.
+
+    Example:
+        >>> [round(end, 3) for end in student_interval(Spread(n=5, mean=1.0, deviation=1.0))]
+        [-0.242, 2.242]
+    """
+    if found.n < 2:
+        return -math.inf, math.inf
+    reach = float(needed("scipy.stats").t.ppf((1 + level) / 2, found.n - 1)) * found.deviation / math.sqrt(found.n)
+    return found.mean - reach, found.mean + reach
+
+
 def bootstrap_interval(
     values: ArrayLike,
     statistic: str = "mean",
@@ -93,7 +131,9 @@ def bootstrap_interval(
     resamples: int = 9999,
     seed: int = 0,
 ) -> Interval:
-    """Return a confidence interval of a statistic by resampling.
+    """Return a confidence interval of a statistic by resampling, of more than 30 numbers.
+
+    For the mean of fewer, `mean_interval`. For a median or an interquartile mean of fewer there is none here.
 
     Args:
         values: One number a seed (or a pair: differences).
@@ -104,14 +144,20 @@ def bootstrap_interval(
         seed: Of the resampling.
 
     Returns:
-        Lower and upper end; NaN for fewer than two numbers, of which no spread is known.
+        Lower and upper end.
+
+    Raises:
+        StatisticsError: There are 30 numbers or fewer, of which such an interval is too narrow.
     """
-    given = numbers_of(values)
-    if len(given) < 2:
-        return math.nan, math.nan
+    given, function = numbers_of(values), _chosen(statistic)
+    if len(given) <= FEW:
+        raise StatisticsError(
+            expected=f"more than {FEW} numbers to resample",
+            got=f"{len(given)}, of which the interval would be too narrow",
+            fix="take mean_interval, which is Student's, or run more seeds",
+        )
     if np.ptp(given) == 0:
         return float(given[0]), float(given[0])
-    function = _chosen(statistic)
     found = needed("scipy.stats").bootstrap(
         (given,),
         lambda sample, axis: function(sample, axis),
@@ -137,6 +183,8 @@ def stratified_interval(
 ) -> Interval:
     """Return a percentile interval of a statistic over several tasks, resampled within each task.
 
+    With n seeds a task it is too narrow by sqrt((n - 1) / n): a fifth at 3 seeds, a twentieth at 10.
+
     Args:
         groups: For each task its numbers, one a seed.
         statistic: Of all numbers together: "mean", "median" or "iqm".
@@ -150,19 +198,6 @@ def stratified_interval(
     samples = function(np.concatenate(drawn, axis=1), 1)  # [resamples]
     low, high = np.quantile(samples, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
-
-
-def student_interval(found: Spread, level: float = 0.95) -> Interval:
-    """Return Student's interval of a mean; of a single number it is everything, of equal ones a point.
-
-    Example:
-        >>> [round(end, 3) for end in student_interval(Spread(n=5, mean=1.0, deviation=1.0))]
-        [-0.242, 2.242]
-    """
-    if found.n < 2:
-        return -math.inf, math.inf
-    reach = float(needed("scipy.stats").t.ppf((1 + level) / 2, found.n - 1)) * found.deviation / math.sqrt(found.n)
-    return found.mean - reach, found.mean + reach
 
 
 def numbers_of(values: ArrayLike) -> Numbers:

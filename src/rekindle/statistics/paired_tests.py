@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rekindle.statistics.intervals import Interval, StatisticsError, bootstrap_interval
+from rekindle.statistics.intervals import Interval, StatisticsError, mean_interval
 from rekindle.statistics.significance import Alternative, holm, permutation_test, sign_test, wilcoxon_test
 
 # What must be equal for two runs to differ in their method alone.
@@ -141,7 +141,7 @@ class PairedTest:
         wins: Pairs in which the first was better.
         ties: Pairs in which both were equal.
         difference: Mean of first minus second, in the metric's own direction.
-        interval: Bootstrap interval (95%) of that mean.
+        interval: Student's interval (95%) of that mean, see `mean_interval`.
         p: Chance of this, or more, if both were equally good.
         p_holm: The same after Holm's correction for all comparisons of the family.
     """
@@ -175,7 +175,7 @@ def compare_all(
         baseline: Compare with this one only: fewer comparisons, a smaller correction.
         test: The exact binomial (sign) test of L Table 3, Wilcoxon's, or a permutation test.
         per: A pair is one seed of one setting, or one setting (means over seeds, as in L).
-        intervals: Whether to resample the differences too.
+        intervals: Whether to give intervals of the differences too.
 
     Returns:
         One comparison for every two methods that share seeds; the family of Holm's correction is all of them.
@@ -202,7 +202,7 @@ def _compare(results: Results, a: str, b: str, test: Test, side: Alternative, pe
     gap = first - second
     better = gap if results.higher_is_better else -gap
     p = TESTS[test](better, np.zeros(len(gap)), alternative=side)
-    interval = bootstrap_interval(gap) if intervals else (np.nan, np.nan)
+    interval = mean_interval(gap) if intervals else (np.nan, np.nan)
     wins, ties = int((better > 0).sum()), int((gap == 0).sum())
     return PairedTest(a, b, len(gap), wins, ties, float(gap.mean()), interval, p, p)
 

@@ -11,6 +11,7 @@ SciPy is needed for all of them (extra `stats`).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -108,6 +109,35 @@ def holm(p: Sequence[float]) -> list[float]:
         highest = max(highest, min(1.0, (len(p) - rank) * p[place]))
         corrected[place] = highest
     return corrected
+
+
+def seeds_needed(rivals: int, alpha: float = 0.05, *, alternative: Alternative = "greater") -> int:
+    """Return the fewest paired seeds with which tests against so many rivals can be significant after Holm.
+
+    The sign and the permutation test have no smaller p than that of a win with every seed, 1 in 2^n (both sides:
+    2 in 2^n), and Holm multiplies the smallest by the number of rivals. With fewer seeds, neither "better than all
+    others" nor its contrary can be shown, however large the differences are.
+
+    Args:
+        rivals: With how many others one is compared, or the number of tests in the family.
+        alpha: Level of the family.
+        alternative: Which side or sides the tests look at.
+
+    Raises:
+        StatisticsError: There is no rival, or the level is not between 0 and 1.
+
+    Example:
+        >>> [seeds_needed(rivals) for rivals in (1, 2, 3, 5, 10)]
+        [5, 6, 6, 7, 8]
+    """
+    if rivals < 1 or not 0 < alpha < 1:
+        raise StatisticsError(
+            expected="at least one rival, and a level between 0 and 1",
+            got=f"rivals={rivals}, alpha={alpha}",
+            fix="count the methods that one is compared with; the usual level is 0.05",
+        )
+    sides = 2 if alternative == "two-sided" else 1
+    return next(n for n in itertools.count(1) if holm([min(1.0, sides / 2**n)] * rivals)[0] < alpha)
 
 
 def differences(first: ArrayLike, second: ArrayLike) -> Numbers:

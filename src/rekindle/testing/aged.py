@@ -14,10 +14,9 @@ from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
 from rekindle.edits.edit import Edit
-from rekindle.edits.write import moments
 from rekindle.graph import UnitGraph, trace
 from rekindle.graph.export import as_call
-from rekindle.graph.modules import tensors_of
+from rekindle.graph.modules import parameters_of, tensors_of
 from rekindle.testing.zoo import ZooModel
 
 Maker = Callable[[Iterable[Tensor]], Optimizer]
@@ -103,12 +102,21 @@ def bits(model: nn.Module) -> dict[str, Tensor]:
 
 
 def memory(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
-    """Return a copy of every moment, as "parameter|number"."""
+    """Return a copy of everything that an optimizer keeps of parameters, as "parameter|what"."""
     return {
-        f"{name}|{number}": moment.clone()
-        for name, parameter in model.named_parameters()
-        for number, moment in enumerate(moments(optimizer, parameter))
+        f"{name}|{key}": torch.as_tensor(value).clone()
+        for name, parameter in parameters_of(model).items()
+        for key, value in optimizer.state.get(parameter, {}).items()
+        if isinstance(value, (Tensor, int, float))
     }
+
+
+def moments(optimizer: Optimizer, parameter: Tensor) -> list[Tensor]:
+    """Return what an optimizer keeps of a parameter with one entry for each element; a step counter is none."""
+    kept = optimizer.state.get(parameter, {}).items()
+    return [
+        value for key, value in kept if isinstance(value, Tensor) and value.shape == parameter.shape and key != "step"
+    ]
 
 
 def same(before: Mapping[str, Tensor], after: Mapping[str, Tensor], complaint: str) -> None:

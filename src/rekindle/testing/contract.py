@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from rekindle.edits.compute import compute
 from rekindle.edits.edit import Edits
-from rekindle.edits.write import compute
 from rekindle.errors import EditError, NoEffectWarning
 from rekindle.graph.export import as_call
-from rekindle.graph.modules import tensors_of
+from rekindle.graph.modules import parameters_of, tensors_of
 from rekindle.methods.apply import apply_, plan
 from rekindle.methods.registry import methods
 from rekindle.testing.aged import (
@@ -159,21 +159,54 @@ def check_three_ways_agree(method: Any, member: ZooModel) -> None:
     same({n: live[n] for n in streamed}, streamed, "differs between model and stream:")
 
 
-def check_moments_are_cleared_where_edited(method: Any, member: ZooModel) -> None:
-    """Moments are zero in the planned regions and bit-equal elsewhere, for several optimizers; steps go on."""
+def check_optimizer_state_begins_again_where_edited(method: Any, member: ZooModel) -> None:
+    """State of tensors edited whole is gone, of others zero where edited and bit-equal elsewhere; steps go on."""
     for make in (sgd, torch.optim.Adam, amsgrad):
         model, graph, optimizer = aged(member, make)
         planned = plan(method, model, graph=graph, **_supply(method, member))
         stale = regions([edit for edit in planned.edits if edit.clear_moments], tensors_of(model))
         remembered = memory(model, optimizer)
         apply_(method, model, optimizer, graph=graph, **_supply(method, member))
-        for name, after in memory(model, optimizer).items():
-            region = stale.get(name.partition("|")[0], torch.zeros(after.shape, dtype=torch.bool))
-            assert not after[region].any(), f"{name} was not cleared"
-            assert torch.equal(after[~region], remembered[name][~region]), f"{name} was cleared outside the plan"
+        after = memory(model, optimizer)
+        whole = {name for name, region in stale.items() if region.all()}
+        left = {name.partition("|")[0] for name in after}
+        assert not whole & left, f"state of {sorted(whole & left)} was kept, though all of it was edited"
+        for name, kept in after.items():
+            region = stale.get(name.partition("|")[0])
+            inside = torch.zeros_like(kept, dtype=torch.bool) if region is None or not kept.dim() else region
+            assert not kept[inside].any(), f"{name} was not cleared"
+            assert torch.equal(kept[~inside], remembered[name][~inside]), f"{name} was cleared outside the plan"
         learn(model, member.example(), optimizer)
         for name, tensor in bits(model).items():
             assert torch.isfinite(tensor).all(), f"{name} breaks in the next step"
+
+
+def check_every_parameter_is_told_of(method: Any, member: ZooModel) -> None:
+    """Every parameter is in the record: edited, frozen by surgery, or skipped with a reason."""
+    model, graph, _ = aged(member)
+    record = apply_(method, model, graph=graph, **_supply(method, member))
+    told = {row.tensor for row in record.rows} | {skip.tensor.partition("[")[0] for skip in record.skips}
+    told |= {name for operation in record.surgery for name in operation.freezes}
+    silent = [name for name in graph.parameters if name not in told]
+    assert not silent, f"the record says nothing of {silent}"
+    assert all(skip.reason for skip in record.skips), "a skip without a reason"
+
+
+def check_frozen_parameters_stay(method: Any, member: ZooModel) -> None:
+    """Frozen parameters keep every bit, and the record says so."""
+    model, graph, _ = aged(member)
+    still = list(parameters_of(model).items())[::2]
+    for _, parameter in still:
+        parameter.requires_grad_(False)
+    before = bits(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NoEffectWarning)
+        record = apply_(method, model, graph=graph, **_supply(method, member))
+    told = {skip.tensor.partition("[")[0] for skip in record.skips}
+    told |= {name for operation in record.surgery for name in operation.freezes}
+    for name, parameter in still:
+        assert torch.equal(parameter.detach(), before[name]), f"{name} is frozen and was changed"
+        assert name in told, f"the record does not say that {name} stays"
 
 
 def check_parameters_keep_their_identity(method: Any, member: ZooModel) -> None:
@@ -272,7 +305,9 @@ CHECKS: tuple[Check, ...] = (
     check_identity_changes_nothing,
     check_same_seed_same_result,
     check_three_ways_agree,
-    check_moments_are_cleared_where_edited,
+    check_optimizer_state_begins_again_where_edited,
+    check_every_parameter_is_told_of,
+    check_frozen_parameters_stay,
     check_parameters_keep_their_identity,
     check_degenerate_weights_stay_finite,
     check_nan_is_refused,

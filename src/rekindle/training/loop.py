@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 
 from rekindle.errors import RekindleError
 from rekindle.keeper import Keeper
+from rekindle.observe.visit import size_of
 from rekindle.seeds import generator
 from rekindle.training.examples import Examples
 from rekindle.training.schedules import ConstantRate, Plateau, Schedule
@@ -217,7 +218,7 @@ def train_on(
     *,
     keeper: Keeper | None = None,
 ) -> float:
-    """Train a model on batches in a form of the user's own, one step each, and return the mean loss.
+    """Train a model on batches in a form of the user's own, one step each, and return the mean loss over samples.
 
     A model in training mode keeps the modes of its parts, some of which may be frozen on purpose.
 
@@ -225,7 +226,7 @@ def train_on(
         model: Changed in progress.
         optimizer: With its own learning rates.
         batches: As `loss` takes them.
-        loss: Function (model, batch) -> scalar.
+        loss: Function (model, batch) -> scalar, a mean over the batch.
         keeper: Methods that act in every step.
 
     Raises:
@@ -240,10 +241,10 @@ def train_on(
     if not model.training:
         model.train()
     total: Tensor | float = 0.0
-    steps = 0
+    steps = samples = 0
     for batch in batches:
         value = loss(model, batch)
-        total = total + value.detach()
+        total = total + size_of(batch) * value.detach()
         if keeper is not None:
             value = value + keeper.penalty()
         optimizer.zero_grad()
@@ -252,7 +253,8 @@ def train_on(
         if keeper is not None:
             keeper.step()
         steps += 1
-    mean = float(total) / max(1, steps)
+        samples += size_of(batch)
+    mean = float(total) / max(1, samples)
     if not math.isfinite(mean):
         raise TrainingError(
             expected="a finite loss",

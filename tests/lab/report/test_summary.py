@@ -6,7 +6,7 @@ from rekindle.lab.report.load_runs import read_runs
 from rekindle.lab.report.summary import summarize
 from rekindle.lab.runs.store import Store
 from rekindle.pages.page import Rows, Text
-from rekindle.statistics.intervals import bootstrap_interval, spread
+from rekindle.statistics.intervals import mean_interval, spread
 from rekindle.statistics.paired_tests import last_rows
 from tests.lab.report.made_up import items, made_up, words
 
@@ -17,7 +17,7 @@ def test_the_summary_is_that_of_the_rows(folder, found):
         last = [r for r in last_rows(Store(folder).rows()) if r["methods"] == row[0]]
         finals = [r["accuracy"] for r in sorted(last, key=lambda r: r["seed"])]
         assert row[1:4] == pytest.approx([100 * spread(finals).mean, 100 * spread(finals).deviation, 3])
-        assert row[4:6] == pytest.approx([100 * end for end in bootstrap_interval(finals)])
+        assert row[4:6] == pytest.approx([100 * end for end in mean_interval(finals)])
     means = [row[1] for row in table.rows]
     assert means == sorted(means, reverse=True) and (0, 1) in table.marked
 
@@ -45,3 +45,10 @@ def test_the_best_mean_may_win_fewer_seeds(tmp_path):
     [row] = [item for item in summarize(group) if isinstance(item, Rows)][1].rows
     assert row[0] == "none" and row[1] == pytest.approx(100 * 0.2 / 3) and row[4] == "1 of 3" and row[-1] == "no"
     assert row[2] < row[1] < row[3]
+
+
+def test_a_single_run_has_no_interval(tmp_path):
+    made_up(tmp_path, {"none": [0.5], "fire": [0.6]})
+    [group] = read_runs(tmp_path).groups
+    summary = next(item for item in summarize(group) if isinstance(item, Rows))
+    assert [row[2:6] for row in summary.rows] == [[None, 1, None, None]] * 2

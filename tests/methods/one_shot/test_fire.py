@@ -8,7 +8,6 @@ from torch import nn
 
 import rekindle as rk
 from rekindle.errors import PlanError, SettingsError
-from rekindle.graph.attention_blocks import inside_attention_blocks
 from rekindle.testing.zoo import ZOO
 
 
@@ -64,22 +63,128 @@ def test_transposed_and_conv1d_of_gpt2_are_seen_the_right_way_round():
     assert torch.equal(attention.weight[:, 2 * d :], before[:, 2 * d :])
 
 
-@pytest.mark.parametrize("name", ["vit_separate", "vit_fused", "vit_mha", "gpt", "gpt2", "llama"])
-def test_in_attention_blocks_only_queries_and_keys(name):
+ATTENTION = ["vit_separate", "vit_fused", "vit_mha", "transformer_encoder", "gpt", "gpt2", "llama"]
+
+
+def built(name):
     if ZOO[name].requires:
         pytest.importorskip(ZOO[name].requires)
-    model, example = ZOO[name].build(), ZOO[name].example()
+    return ZOO[name].build(), ZOO[name].example()
+
+
+def chosen_skips(found):
+    """Return what fire looked at and left alone; of vectors it says nothing, and the plan does for it."""
+    return {skip.tensor for skip in found.skips if "which fire leaves alone" not in skip.reason}
+
+
+def tables(graph):
+    """Return parameters of two or more dimensions that are no weight of a layer: position tables, class tokens."""
+    weights = {weight.tensor for weight in graph.weights}
+    return {name for name, shape in graph.parameters.items() if len(shape) > 1 and name not in weights}
+
+
+def elements(planned):
+    """Return how many elements of each tensor a plan is about."""
+    found = {edit.tensor: 0 for edit in planned.edits}
+    for edit in planned.edits:
+        found[edit.tensor] += int(edit.reach(planned.links[0].tensors[edit.tensor]).sum())
+    return found
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_in_a_model_with_attention_queries_and_keys_and_nothing_else(name):
+    model, example = built(name)
     graph = rk.trace(model, example)
     planned = rk.plan("fire", model, graph=graph)
-    inside = inside_attention_blocks(graph)
-    roles = {w.name: w.role for w in graph.weights}
-    assert {"q", "k", "v", "o", "hidden"} == {roles[n] for n in inside}
-    skipped = {skip.tensor for skip in planned.skips}
-    assert {n for n in inside if roles[n] not in ("q", "k")} <= skipped
-    outside = {n for n, role in roles.items() if role in ("input", "head")}
-    assert not outside & (skipped | inside)
+    others = {w.name for w in graph.weights if w.role not in ("q", "k")} | tables(graph)
+    assert chosen_skips(planned) == others
+    treated = {w.tensor: 0 for w in graph.weights if w.role in ("q", "k")}
+    for weight in graph.weights:
+        treated[weight.tensor] = treated.get(weight.tensor, 0) + weight.out * weight.in_ * (weight.role in ("q", "k"))
+    assert elements(planned) == {tensor: count for tensor, count in treated.items() if count}
+    head = next(w for w in graph.weights if w.role in ("input", "head") or w.tied)
+    reason = next(skip.reason for skip in planned.skips if skip.tensor == head.name)
+    assert "tied to the head" in reason or "in a model with attention these alone" in reason
     everything = rk.plan("fire:attention=all", model, graph=graph)
-    assert {s.tensor for s in everything.skips} == {n for n, role in roles.items() if role == "embedding"}
+    assert chosen_skips(everything) == {w.name for w in graph.weights if w.role == "embedding"} | tables(graph)
+
+
+@pytest.mark.parametrize("name", ["mlp", "vgg", "mixer", "squeeze_excite"])
+def test_in_any_other_model_every_linear_and_convolution_weight(name):
+    model, example = built(name)
+    planned = rk.plan("fire", model, example=example)
+    layers = [f"{path}.weight" for path, m in model.named_modules() if isinstance(m, (nn.Linear, nn.Conv2d))]
+    assert {edit.tensor for edit in planned.edits} == set(layers) and not chosen_skips(planned)
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+@pytest.mark.parametrize("spec", ["fire", "fire:attention=all", "fire:preset=vit", "fire:preset=gpt"])
+def test_without_an_example_the_same_where_names_leave_no_doubt(name, spec):
+    (model, example), (twin, _) = built(name), built(name)
+    traced, named = rk.apply_(spec, model, example=example), rk.apply_(spec, twin)
+    for (tensor, one), other in zip(model.named_parameters(), twin.parameters(), strict=True):
+        assert torch.equal(one, other), tensor
+    assert chosen_skips(traced) == chosen_skips(named)
+    assert sum(row.changed for row in named.rows) > 0
+
+
+class GroupedAttention(nn.Module):
+    """Grouped queries: two heads of queries, one of keys and values."""
+
+    def __init__(self, name, out):
+        super().__init__()
+        self.name = name
+        self.add_module(name, nn.Linear(8, out))
+        self.out = nn.Linear(8, 8)
+
+    def forward(self, x):
+        q, k, v = self.get_submodule(self.name)(x).split([8, 4, 4], -1)
+        q, k, v = (t.unflatten(-1, (-1, 4)).transpose(1, 2) for t in (q, k, v))
+        mixed = nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+        return self.out(mixed.transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize("name", ["qkv_proj", "query_key_value", "W_pack"])
+@pytest.mark.parametrize(
+    "spec", ["fire:attention=all", "fire:preset=cnn", "fire:preset=gpt", "fire", "fire:preset=vit"]
+)
+def test_a_fused_projection_that_is_not_clear_is_refused_without_an_example(name, spec):
+    model = nn.Sequential(nn.Linear(4, 8), GroupedAttention(name, 16))
+    before = {n: p.clone() for n, p in model.state_dict().items()}
+    with pytest.raises(PlanError, match=f"1.{name}.weight") as refused:
+        rk.apply_(spec, model)
+    assert "pass example=" in refused.value.fix
+    assert all(torch.equal(before[n], p) for n, p in model.state_dict().items())
+    if "preset=vit" not in spec:
+        planned = rk.plan(f"{spec}{',' if ':' in spec else ':attention=all,'}skip=1.{name}.*", model)
+        assert f"1.{name}.weight" in {skip.tensor for skip in planned.skips} and planned.edits
+
+
+def test_with_an_example_its_parts_are_seen():
+    model, x = nn.Sequential(nn.Linear(4, 8), GroupedAttention("qkv_proj", 16)), torch.ones(1, 3, 4)
+    old = model[1].qkv_proj.weight.detach().clone()
+    rk.fire_(model, example=x, solver="exact", attention="all")
+    new = model[1].qkv_proj.weight
+    for rows in (slice(0, 8), slice(8, 12), slice(12, 16)):
+        expected = by_svd(old[rows]) * math.sqrt(old[rows].shape[0] / 8)
+        assert torch.allclose(new[rows], expected, atol=1e-5), rows
+
+
+def test_attention_that_the_trace_does_not_understand_is_refused():
+    class SortedAttention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.to_q, self.to_k, self.to_v = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x):
+            scores = torch.cdist(self.to_q(x), self.to_k(x))
+            return scores.softmax(-1) @ self.to_v(x)
+
+    model, x = SortedAttention(), torch.randn(1, 3, 4)
+    assert rk.trace(model, x, strict=False).not_understood
+    with pytest.raises(PlanError, match="not understood"):
+        rk.plan("fire", model, example=x)
+    assert len(rk.plan("fire:attention=all", model, example=x).edits) == 3
 
 
 def test_tied_embeddings_are_left_alone_with_a_word():
@@ -98,6 +203,16 @@ def test_head_by_head():
     for head in range(query.heads):
         rows = slice(head * size, (head + 1) * size)
         assert torch.allclose(new[rows], by_svd(old[rows]) * math.sqrt(size / query.in_), atol=1e-6)
+
+
+def test_head_by_head_needs_to_know_how_many():
+    model, example = built("vit_separate")
+    with pytest.raises(PlanError, match="heads='each'"):
+        rk.fire_(model, heads="each")
+    (model, example), (twin, _) = built("vit_mha"), built("vit_mha")
+    rk.fire_(model, heads="each")
+    rk.fire_(twin, heads="each", example=example)
+    assert all(torch.equal(one, other) for one, other in zip(model.parameters(), twin.parameters(), strict=True))
 
 
 def test_scales():
@@ -139,8 +254,9 @@ def test_weight_norm_is_treated_through_gain_and_direction():
 
 
 def test_an_example_is_asked_for_when_roles_matter():
-    with pytest.raises(PlanError, match="example= for fire"):
-        rk.fire_(nn.Linear(3, 2))
+    for given in ({}, {"first": False, "attention": "all"}, {"preset": "vit"}):
+        with pytest.raises(PlanError, match="example= for fire"):
+            rk.fire_(nn.Linear(3, 2), **given)
     model = nn.Linear(3, 2)
     rk.fire_(model, attention="all", solver="exact")
     assert torch.allclose(torch.linalg.svdvals(model.weight), torch.tensor(2 / 3).sqrt(), atol=1e-6)
@@ -176,23 +292,11 @@ def test_auto_reaches_its_tolerance_and_the_polar_factor():
             assert float((found - true).norm() / true.norm()) < 1e-2 if tolerance < 1e-5 else True
 
 
-def test_the_paper_s_preset_is_ten_cubic_steps_on_everything():
-    model, example = ZOO["vit_separate"].build(), ZOO["vit_separate"].example()
-    old = {n: p.detach().clone() for n, p in model.named_parameters()}
-    rk.fire_(model, preset="paper")
-    for name in ("blocks.0.mlp.0.weight", "blocks.1.attention.v.weight", "head.weight"):
-        x = old[name] / old[name].norm()
-        for _ in range(10):
-            x = 1.5 * x - 0.5 * (x @ (x.T @ x))
-        expected = x * math.sqrt(x.shape[0] / x.shape[1])
-        assert torch.allclose(dict(model.named_parameters())[name], expected, atol=1e-5), name
-    assert example is not None
-
-
+@pytest.mark.parametrize("preset", ["paper", "cnn", "vit", "gpt", "dqn"])
 @pytest.mark.parametrize("other", ["iterations=1", "attention=qk,solver=exact", "first=false", "scale=init"])
-def test_the_paper_s_preset_refuses_what_it_decides(other):
-    with pytest.raises(SettingsError, match="preset='paper' alone") as refused:
-        rk.method(f"fire:preset=paper,{other}")
+def test_a_preset_refuses_what_it_decides(preset, other):
+    with pytest.raises(SettingsError, match=f"preset='{preset}' alone") as refused:
+        rk.method(f"fire:preset={preset},{other}")
     assert other.rpartition(",")[2].split("=")[0] in str(refused.value)
 
 
@@ -215,4 +319,4 @@ def test_first_and_last_can_stay():
     model = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 3))
     planned = rk.plan("fire:first=false,last=false", model, example=torch.ones(1, 4))
     assert [edit.tensor for edit in planned.edits] == ["2.weight"]
-    assert [skip.tensor for skip in planned.skips] == ["0.weight", "4.weight"]
+    assert chosen_skips(planned) == {"0.weight", "4.weight"}

@@ -189,8 +189,114 @@ def test_parallel_branches_keep_what_was_kept_before():
 
 
 def test_a_module_that_is_called_twice_is_said_to_be():
-    record = rk.layerwise_(ZOO["shared_module"].build(), example=ZOO["shared_module"].example(), block=2)
-    assert any("shared is called 2 times" in notice for notice in record.notices)
+    model, x = Functional().eval(), batch(64, 4)
+    record = rk.layerwise_(model, example=x, blocks=("act",))
+    assert any("act is called 2 times; each is normalized" in notice for notice in record.notices)
+    assert is_standardized(model.act)
+
+
+class Functional(nn.Module):
+    """The paper's blocks without a module behind the activation: a function, or one module at several places."""
+
+    def __init__(self, activation="shared"):
+        super().__init__()
+        self.fc1, self.bn1 = nn.Linear(4, 6), nn.BatchNorm1d(6)
+        self.fc2, self.bn2 = nn.Linear(6, 5), nn.BatchNorm1d(5)
+        self.side, self.head = nn.Linear(5, 3), nn.Linear(5, 3)
+        self.act = nn.ReLU(inplace=activation == "inplace")
+        self.of = nn.functional.relu if activation == "function" else self.act
+
+    def forward(self, x):
+        x = self.of(self.bn1(self.fc1(x)))
+        x = self.of(self.bn2(self.fc2(x)))
+        return self.head(x) + self.side(x)
+
+
+@pytest.mark.parametrize("activation", ["function", "shared", "inplace"])
+def test_without_a_module_behind_the_activation_it_stands_before_all_readers(activation):
+    model, x = Functional(activation), batch(64, 4)
+    for settings in layerwise_rounds(2):
+        record = rk.apply_(settings, model, example=x)
+    assert [(one.module, one.put.side) for one in record.surgery] == [("head", "before"), ("side", "before")]
+    assert [n for n, m in model.named_modules() if is_standardized(m, "before")] == ["fc2", "side", "head"]
+    assert not any(is_standardized(m) for m in model.modules())
+    # by hand: (relu - mean) / std of what was measured, and no other ReLU behind it
+    model.train()
+    one = model.bn1(model.fc1(x)).relu()
+    two = model.bn2(nn.functional.linear((one - one.mean()) / one.std(correction=0), *model.fc2.parameters())).relu()
+    two = (two - two.mean()) / two.std(correction=0)
+    expected = nn.functional.linear(two, *model.head.parameters()) + nn.functional.linear(two, *model.side.parameters())
+    assert torch.allclose(model(x), expected, atol=1e-4) and bool((two < 0).any())
+    assert [n for n, _ in model.named_parameters()] == [n for n, _ in Functional().named_parameters()]
+
+
+def test_a_second_round_before_the_readers_updates_and_undo_goes_back():
+    model, x = Functional(), batch(64, 4)
+    before = copy.deepcopy(model.state_dict())
+    first = rk.layerwise_(model, example=x)
+    mean = float(model.fc2.rekindle_input_mean)
+    with torch.no_grad():
+        model.bn1.bias.add_(5)
+    second = rk.layerwise_(model, example=x, repeat=2)
+    assert len(model.fc2._forward_pre_hooks) == 1 and float(model.fc2.rekindle_input_mean) > mean + 3
+    second.undo()
+    assert float(model.fc2.rekindle_input_mean) == mean
+    with torch.no_grad():
+        model.bn1.bias.sub_(5)
+    first.undo(force=True)
+    assert not model.fc2._forward_pre_hooks and model.state_dict().keys() == before.keys()
+
+
+def test_a_normalization_before_readers_is_restored_copied_and_compiled():
+    model, x = Functional("function").eval(), batch(64, 4)
+    compiled = torch.compile(model, backend="eager")
+    compiled(x)
+    for settings in layerwise_rounds(2):
+        rk.apply_(settings, model, example=x)
+    assert torch.equal(compiled(x), model(x))
+    fresh = Functional("function").eval()
+    rk.restore_(fresh, model.state_dict())
+    rk.restore_(fresh, model.state_dict())
+    assert all(len(fresh.get_submodule(n)._forward_pre_hooks) == 1 for n in ("fc2", "head", "side"))
+    for other in (fresh, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert torch.equal(other(x), model(x))
+        other.head.rekindle_input_mean.add_(1)  # its own, not the first model's
+        assert not torch.equal(other(x), model(x))
+    rk.trace(model, x)
+
+
+def test_logits_are_normalized_only_where_asked_for():
+    member = ZOO["mlp"]
+    model, blocks = member.build(), ("layers.0", "layers.1", "layers.2")
+    record = rk.layerwise_(model, example=member.example(), blocks=blocks, block=3)
+    assert any("it is the logits: not normalized; logits=True" in skip.reason for skip in record.skips)
+    assert not record.surgery and {row.tensor for row in record.rows} == {f"{path}.weight" for path in blocks}
+    record = rk.layerwise_(model, example=member.example(), blocks=blocks, block=3, logits=True)
+    assert [(one.module, one.put.side) for one in record.surgery] == [("layers.2", "after")]
+    out = model(member.example()).detach()
+    assert abs(float(out.mean())) < 1e-5 and float(out.std(correction=0)) == pytest.approx(1, abs=1e-4)
+
+
+def test_one_that_stands_after_the_module_already_is_updated_there():
+    """A state dict of an earlier version has it before the activation; a second one behind would be two."""
+    member = ZOO["mlp"]
+    model, x = member.build(), member.example()
+    state = dict(model.state_dict()) | {
+        "layers.0.rekindle_mean": torch.tensor(3.0),
+        "layers.0.rekindle_std": torch.ones(()),
+    }
+    rk.restore_(model, state)
+    record = rk.layerwise_(model, example=x)
+    assert [(one.module, one.put.side) for one in record.surgery] == [("layers.0", "after")]
+    assert float(model.layers[0].rekindle_mean) != 3 and not model.layers[1]._forward_pre_hooks
+
+
+def test_where_no_reader_can_be_told_it_is_not_normalized_and_the_record_says_so():
+    member = ZOO["shared_module"]
+    record = rk.layerwise_(member.build(), example=member.example(), block=1)
+    (skip,) = [skip for skip in record.skips if skip.tensor == "stem"]
+    assert "shared, which also reads something else" in skip.reason and not record.surgery
+    assert any("above" in row.reason for row in record.rows)  # the rest of the round happens
 
 
 def normalized():

@@ -355,6 +355,17 @@ def test_refusals():
     model = net()
     with pytest.raises(PlanError, match="a live model"):
         rk.apply_("plasticity_injection:head=4", dict(model.state_dict()), graph=rk.trace(model, batch(2, 4)))
-    with pytest.raises(PlanError, match="one after the other"):
-        rk.apply_("plasticity_injection:head=4+plasticity_injection:head=4", model)
     assert isinstance(model[4], nn.Linear)
+
+
+def test_a_chain_of_two_is_one_after_the_other():
+    chained, by_hand, x = net(), net(), batch(5, 4)
+    before = chained(x)
+    record = rk.apply_("plasticity_injection:head=4+plasticity_injection:head=4", chained)
+    for _ in range(2):
+        rk.plasticity_injection_(by_hand, head="4")
+    assert isinstance(chained[4].frozen, Injected) and torch.equal(chained(x), before)
+    assert all(torch.equal(one, other) for one, other in zip(chained.parameters(), by_hand.parameters(), strict=True))
+    assert len(record.surgery) == 2
+    record.undo()
+    assert isinstance(chained[4], nn.Linear) and chained[4].weight.requires_grad

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from rekindle.lab.report.load_runs import RunGroup
 from rekindle.pages.page import Rows, Text
-from rekindle.statistics.intervals import bootstrap_interval, spread
+from rekindle.statistics.intervals import mean_interval, spread
 from rekindle.statistics.paired_tests import PairedTest, compare_all
-from rekindle.statistics.significance import holm, sign_test
+from rekindle.statistics.significance import holm, seeds_needed, sign_test
 
 LEVEL = 0.05
-MOST_SEEDS = 64  # where the search for a sufficient number of seeds ends
 
 
 def summarize(group: RunGroup) -> Iterator[Text | Rows]:
@@ -47,7 +47,7 @@ def summary(group: RunGroup) -> Rows:
     rows = []
     for method in group.methods:
         finals = group.finals(method)
-        found, interval = spread(finals), bootstrap_interval(finals)
+        found, interval = spread(finals), mean_interval(finals)
         row = [method, scale * found.mean, _given(scale * found.deviation), found.n, *_ends(interval, scale)]
         rows.append(row + (_against(against.get(method), scale) if group.baseline is not None else []))
     best = frozenset((n, c) for n, row in enumerate(rows) for c in (0, 1) if row[1] == rows[0][1])
@@ -55,7 +55,7 @@ def summary(group: RunGroup) -> Rows:
 
 
 def _caption(group: RunGroup) -> str:
-    words = "Best mean in bold; deviation over seeds (n - 1); the interval of the mean is a 95% BCa bootstrap."
+    words = "Best mean in bold; deviation over seeds (n - 1); 95% intervals are Student's."
     if group.baseline is None:
         return words
     return (
@@ -75,7 +75,8 @@ def _ends(interval: tuple[float, float], scale: float) -> list[float | None]:
 
 
 def _given(value: float) -> float | None:
-    return None if value != value else value
+    """Return a number that can be shown: not the deviation of a single run, nor the ends of its interval."""
+    return value if math.isfinite(value) else None
 
 
 def _from(best: str, one: PairedTest) -> PairedTest:
@@ -130,14 +131,14 @@ def _few_seeds(ours: Sequence[PairedTest], family: int) -> str:
     pairs = max((one.pairs for one in ours), default=0)
     if pairs == 0:
         return "No two methods were run with the same seeds: nothing can be paired, so nothing was tested."
-    if _smallest(pairs, family) < LEVEL:
+    enough = seeds_needed(family, LEVEL, alternative="two-sided")
+    if pairs >= enough:
         return ""
-    enough = next((n for n in range(pairs, MOST_SEEDS) if _smallest(n, family) < LEVEL), MOST_SEEDS)
     n = f"n = {_counted(pairs, 'paired seed')}, {_counted(family, 'pair')} of methods"
     p = f"p would be {_smallest(pairs, family):.3g} after correction"
     return (
         f"{n}: even if one won with every seed, {p}. So few seeds cannot be significant, however large the difference; "
-        f"{enough} could be. Intervals from few seeds tend to be too narrow as well."
+        f"{enough} could be."
     )
 
 

@@ -57,8 +57,8 @@ def candidates(
     weights = {weight.tensor for weight in graph.weights}
     drawn, skips = {}, []
     for name, shape in graph.parameters.items():
-        if method.which == "weights" and name not in weights:
-            continue
+        if (method.which == "weights" and name not in weights) or name in evidence.frozen:
+            continue  # the plan says why; what is frozen is not counted among the smallest of all either
         if matches(name, method.skip):
             skips.append(Skip(name, "named in skip"))
             continue

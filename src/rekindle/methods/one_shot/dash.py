@@ -47,6 +47,9 @@ CARD = Card(
         "A row is one output of the layer's matrix and a kernel one (out, in) pair, whatever the storage: GPT-2's "
         "Conv1D, grouped, transposed, 1-d and 3-d convolutions, channels_last (published code: no effect there). A "
         "bias fused of q, k and v is three vectors.",
+        "A 1x1 kernel makes this a sign rule, as in the source: the cosine of two numbers is 1 or -1, so that a weight "
+        "stays as it is if it has the sign of G, and is multiplied by the floor if not. So it is for a bias of one "
+        "element.",
         "Under weight_norm the effective weight is shrunk, with its own gradient (found from those of gain and "
         "direction), and written through gain and direction.",
         "Where the gradient is zero there is no direction, and the factor is the floor, as published; zero weights "

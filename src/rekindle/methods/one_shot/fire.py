@@ -1,4 +1,4 @@
-"""FIRE: replace every weight matrix by the nearest isometry, times a scale."""
+"""FIRE: replace weight matrices by the nearest isometry, times a scale."""
 
 from __future__ import annotations
 
@@ -17,27 +17,41 @@ from rekindle.edits.matrices import matrix_edits
 from rekindle.edits.record import ChangeRecord
 from rekindle.errors import PlanError, SettingsError
 from rekindle.graph import UnitGraph, Weight
-from rekindle.graph.attention_blocks import inside_attention_blocks
 from rekindle.graph.names import matches
 from rekindle.kernels.polar import CUBIC, MUON, QUINTIC, newton_schulz, polar, polar_exact
 from rekindle.methods.apply import treat_
 from rekindle.methods.card import Card
 from rekindle.methods.frozen_settings import settings
+from rekindle.methods.one_shot._families import (
+    Family,
+    as_head,
+    is_linear,
+    reason_to_leave,
+    redraw_linear,
+    refuse_unclear,
+    refuse_unknown_roles,
+)
 from rekindle.observe import Evidence
 
 COEFFICIENTS = {"newton_schulz": CUBIC, "quintic": QUINTIC, "muon": MUON}
+Preset = Literal["cnn", "vit", "gpt", "dqn", "paper"]
+# Steps of the published iteration in each family. "paper" is the first name of "cnn"; keys of stored runs have it.
+STEPS: dict[Preset, int] = {"cnn": 10, "vit": 10, "gpt": 5, "dqn": 10, "paper": 10}
 
 CARD = Card(
     key="fire",
     kind="one-shot",
     title="FIRE, Frobenius-isometry reinitialization",
     source="Han et al., FIRE: Frobenius-Isometry Reinitialization for Balancing the Stability-Plasticity Tradeoff: "
-    "3.3 (eq. 4, 5), 3.4 (Algorithm 1), B.2, B.3, C",
-    what="Moves every weight matrix to the nearest matrix with orthonormal rows or columns, times a scale. "
+    "3.3 (eq. 4, 5), 3.4 (Algorithm 1), B.2, B.3, C; presets by the published code, github.com/isaac7778/FIRE",
+    what="Moves weight matrices to the nearest matrix with orthonormal rows or columns, times a scale. "
     "W' = scale * W (W^T W)^(-1/2): the least squared Frobenius error (SFE) among all matrices with deviation from "
     "isometry (DfI) zero. Linear: scale = sqrt(out/in). Convolution: kernel position by kernel position, "
-    "scale = sqrt(out/in)/(positions). In attention blocks only queries and keys. Biases, normalization and embeddings "
-    "stay.",
+    "scale = sqrt(out/in)/(positions). In a model with attention the queries and keys and nothing else, in any other "
+    "every linear and convolution weight; attention='all' takes every one in any model. Biases, normalization and "
+    "embeddings stay. Presets are what was published for a family: cnn (every linear and convolution weight, ten cubic "
+    "steps), vit (queries and keys, ten), gpt (all of attention, the MLPs and the head with the embedding tied to it, "
+    "five), dqn (convolutions, ten; linear layers are drawn afresh, biases too).",
     when="When new data arrive and the network was trained long on the old: it restores an even spectrum and keeps the "
     "directions that were learned. Not on networks that you only want to evaluate: outputs change.",
     cost="About half of the published ten Newton-Schulz steps (auto), or about as much (exact); well below one epoch. "
@@ -45,14 +59,24 @@ CARD = Card(
     deviations=(
         "The default solver reaches a deviation from isometry per row of `tolerance`; the paper's ten cubic "
         "Newton-Schulz steps leave small singular values short of one (0.16 per row for a 512x512 Gaussian matrix). "
-        "preset='paper' gives the published arithmetic on every linear and convolution weight.",
+        "The presets have the published arithmetic.",
         "A zero matrix stays zero (published code: NaN), and directions that a rank-deficient matrix lacks stay zero.",
         "Grouped and depthwise convolutions are treated group by group; a depthwise kernel is a 1x1 matrix for each "
         "position, so that FIRE keeps only its signs: use skip= where that is too much.",
-        "The paper names two polynomials (3.4 cubic, B.3 quintic) and Muon's; all three are there.",
+        "The paper names two polynomials (3.4 cubic, B.3 quintic) and Muon's; all three are there. The published code "
+        "has the cubic one.",
         "scale='norm' keeps each matrix's norm and scale='init' that of its initializer, because the paper's scale for "
-        "convolutions shrinks activations (3x3: 0.24 of He's).",
-        "blend between the old weights and the isometry is ours.",
+        "convolutions shrinks activations (3x3: 0.24 of He's; Nature CNN: 0.03 after three layers).",
+        "The paper restricts itself to queries and keys in vision transformers (C) and treats every weight of a GPT; "
+        "the default is the first for every model with attention. preset='gpt' is the second, which raises the loss "
+        "of a fresh model.",
+        "A fused projection of queries, keys and values is split first, as the published code does for c_attn. "
+        "Without an example that is done where names leave no doubt, and refused elsewhere. heads='each' (head by "
+        "head) is ours.",
+        "preset='dqn' draws linear layers by their own initializers, or takes them from reference= (published: a "
+        "network drawn by Xavier's initializer, biases zero). The published code copies the result into the target "
+        "network too; name that in copies=.",
+        "blend between the old weights and the isometry (in dqn also the fresh ones) is ours.",
         "Under weight_norm the effective weight is treated, through gain and direction.",
     ),
     example="""
@@ -77,14 +101,15 @@ class Fire:
         iterations: Steps of the published iteration; auto and exact have none, and refuse another number.
         tolerance: Deviation from isometry per row, scale divided out, that auto must reach.
         scale: Paper (sqrt(out/in), over kernel positions), norm (keep the matrix's), or init (the initializer's).
-        attention: Treat only queries and keys of attention blocks (qk), or all their weights (all).
+        attention: In a model with attention treat queries and keys and nothing else (qk), or in any model every linear
+            and convolution weight (all).
         first: Treat weights that read the model's input.
         last: Treat weights that write the model's output.
         heads: Treat a query or key projection as one matrix (whole) or head by head (each).
         blend: 0 keeps the old weights, 1 gives the isometry.
         skip: Patterns of tensor names to leave alone, as in `head.*`.
-        preset: "paper": ten cubic steps on every linear and convolution weight with the paper's scale; embeddings stay.
-            Beside it only blend and skip can be set.
+        preset: What was published for a family of networks, see the card: cnn, vit, gpt or dqn; paper is cnn. Beside it
+            only blend and skip can be set.
     """
 
     key: ClassVar[str] = "fire"
@@ -101,7 +126,7 @@ class Fire:
     heads: Literal["whole", "each"] = "whole"
     blend: Annotated[float, Field(ge=0, le=1)] = 1.0
     skip: tuple[str, ...] = ()
-    preset: Literal["paper"] | None = None
+    preset: Preset | None = None
 
     def __post_init__(self) -> None:
         """Refuse settings that would be left aside without a word."""
@@ -110,9 +135,9 @@ class Fire:
         if idle:
             self._refuse(
                 idle,
-                "preset='paper' alone, or with blend and skip: it decides all other settings of fire",
-                "leave out the preset and say solver='newton_schulz', attention='all', which it stands for, with what "
-                "you want to change; or leave out the others",
+                f"preset={self.preset!r} alone, or with blend and skip: it decides all other settings of fire",
+                "leave out the preset and say solver='newton_schulz' and attention=, with what you want to change; or "
+                "leave out the others",
             )
         if self.solver in ("auto", "exact") and "iterations" in given:
             self._refuse(
@@ -132,46 +157,55 @@ class Fire:
         raise SettingsError(expected=expected, got=got, fix=fix)
 
     def plan(self, graph: UnitGraph, evidence: Evidence, seed: int) -> Edits:
-        """Return an edit for each weight that is treated, and a skip with the reason for each that is not."""
-        if self.preset == "paper":
-            plain = Fire(solver="newton_schulz", attention="all", blend=self.blend, skip=self.skip)
-            return plain.plan(graph, evidence, seed)
-        if (self.attention == "qk" or not (self.first and self.last)) and not graph.traced:
+        """Return an edit for each weight that is treated, and a skip with the reason for each that is not.
+
+        Raises:
+            PlanError: It takes an example to tell queries and keys from other weights, or the parts of a fused one.
+        """
+        family: Family = self.preset or self.attention
+        if not (self.first and self.last) and not graph.traced:
             raise PlanError(
-                expected="example= for fire, to tell queries and keys from other weights",
+                expected="example= for fire, to tell the first and the last layer from others",
                 got="no example",
-                fix="pass example= with an input of your model, or attention='all' (or preset='paper') to treat every "
-                "weight alike",
+                fix="pass example= with an input of your model, or name the layers in skip= instead",
             )
+        refuse_unknown_roles(graph, evidence, family)
         if self.blend == 0:
             return Edits()
-        blocks = inside_attention_blocks(graph)
+        redrawn = family == "dqn"
         edits, skips = Edits(), []
+        if redrawn:
+            edits = redraw_linear(graph, evidence, seed, skip=self.skip, blend=self.blend, key=self.key)
         for weight in graph.weights:
-            reason = self._reason_to_skip(weight, graph, blocks)
+            if redrawn and is_linear(weight):
+                continue
+            reason = self._reason_to_skip(weight, graph, family)
             if reason:
                 skips.append(Skip(weight.name, reason))
             else:
-                edits += Edits(self._edits(weight, graph))
+                refuse_unclear(weight, graph)
+                edits += Edits(self._edits(as_head(weight) if weight.role == "embedding" else weight, graph))
         return edits + Edits(skips=tuple(skips))
 
-    def _reason_to_skip(self, weight: Weight, graph: UnitGraph, blocks: frozenset[str]) -> str:
+    def _reason_to_skip(self, weight: Weight, graph: UnitGraph, family: Family) -> str:
         if matches(weight.tensor, self.skip):
             return "named in skip"
-        if weight.computed:
-            return "its layer uses a value computed from it, which cannot be set"
-        if weight.role == "embedding":
-            return "an embedding" + (", tied to the head" if weight.tied else "")
+        if reason := reason_to_leave(weight, graph, family):
+            return reason
         if (weight.role == "input" and not self.first) or (weight.role == "head" and not self.last):
             return f"the {'first' if weight.role == 'input' else 'last'} layer, which was asked to stay"
-        if self.attention == "qk" and weight.name in blocks and weight.role not in ("q", "k"):
-            return f"inside an attention block ({weight.role}); attention='all' treats it"
         if self.scale == "init" and getattr(graph.initializers.get(weight.tensor), "std", 0.0) == 0.0:
             return "its initializer is not known, which scale='init' needs"
         return ""
 
     def _edits(self, weight: Weight, graph: UnitGraph) -> tuple[Edit, ...]:
-        if self.heads == "each" and weight.heads:
+        if self.heads == "each" and weight.role in ("q", "k", "v"):
+            if not weight.heads:
+                raise PlanError(
+                    expected="example= for fire with heads='each', to see how many heads there are",
+                    got=f"{weight.name}, whose heads are not known",
+                    fix="pass example= with an input of your model, or leave out heads= to treat it as one matrix",
+                )
             return matrix_edits(weight, partial(self._by_head, weight=weight, graph=graph), "fire")
         return matrix_edits(weight, partial(self._finish, weight=weight, graph=graph), "fire", solve=self._solve)
 
@@ -185,6 +219,8 @@ class Fire:
         return isometry if self.blend == 1 else torch.lerp(matrices, isometry, self.blend)
 
     def _solve(self, matrices: Tensor) -> Tensor:
+        if self.preset is not None:
+            return newton_schulz(matrices, STEPS[self.preset], CUBIC)
         if self.solver == "auto":
             return polar(matrices, self.tolerance)
         if self.solver == "exact":

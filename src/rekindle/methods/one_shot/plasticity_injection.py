@@ -14,7 +14,7 @@ from rekindle.edits.record import ChangeRecord
 from rekindle.edits.surgery import Surgery, Twins
 from rekindle.errors import PlanError
 from rekindle.graph import UnitGraph
-from rekindle.graph.modules import submodule
+from rekindle.graph.modules import modules_of, submodule
 from rekindle.graph.names import matches
 from rekindle.methods.apply import treat_
 from rekindle.methods.card import Card
@@ -129,7 +129,7 @@ def _named(graph: UnitGraph, model: nn.Module | None, head: str) -> str:
     """Return the first path of a module that the user named, after checking that it can be injected."""
     if model is not None:
         module = submodule(model, head)
-        head = next(path for path, other in model.named_modules() if other is module)
+        head = next(path for path, other in modules_of(model).items() if other is module)
         _refuse_tied(head, _sharers(model, module))
     _refuse_tied(head, [weight.name for weight in graph.weights if weight.tied and _inside(weight.tensor, head)])
     if not any(_inside(name, head) for name in graph.parameters):
@@ -145,7 +145,7 @@ def _named(graph: UnitGraph, model: nn.Module | None, head: str) -> str:
 def _sharers(model: nn.Module, head: nn.Module) -> list[str]:
     """Return modules outside the head that have one of its parameters."""
     own, inside = {id(p) for p in head.parameters()}, {id(m) for m in head.modules()}
-    others = [(path, m) for path, m in model.named_modules() if id(m) not in inside]
+    others = [(path, m) for path, m in modules_of(model).items() if id(m) not in inside]
     return [path or "the model itself" for path, m in others if own & {id(p) for p in m._parameters.values()}]
 
 

@@ -121,7 +121,7 @@ class Rescale:
         wishes, targets, skips = [], [], []
         for wish in wishes_of(graph):
             target = initial_norm(graph, evidence, wish, seed)
-            reason = self._reason_to_skip(wish, target)
+            reason = self._reason_to_skip(wish, target, evidence)
             if reason:
                 skips.append(Skip(wish.name, reason))
             else:
@@ -133,15 +133,17 @@ class Rescale:
         tensor_of = {wish.name: wish.tensor for wish in wishes_of(graph)}
         return planned + Edits(skips=tuple(skip for skip in skips if tensor_of[skip.tensor] not in edited))
 
-    def _reason_to_skip(self, wish: Wish, target: float | None) -> str:
+    def _reason_to_skip(self, wish: Wish, target: float | None, evidence: Evidence) -> str:
         if matches(wish.tensor, self.skip):
             return "named in skip"
+        if wish.tensor in evidence.frozen:
+            return "frozen; the others are fitted around it" if self.proportional else "frozen"
         if target is None:
             return "its initial norm is not known; pass reference= (the initial weights, or a function that builds it)"
         return "" if target > 0 else "its initial norm is zero"
 
     def _together(self, graph: UnitGraph, evidence: Evidence, wishes: Sequence[Wish], aims: Sequence[Aim]) -> Edits:
-        fixed = [name for name in graph.scale_constraints.blocks if matches(name, self.skip)]
+        fixed = [n for n in graph.scale_constraints.blocks if matches(n, self.skip) or n in evidence.frozen]
         scaling = prepare(graph, wishes, fixed)
         now = tensors_of(evidence.model) if evidence.model is not None else None
         known = [_log_factor(now, wish, aim) for wish, aim in zip(wishes, aims, strict=True)] if now else None

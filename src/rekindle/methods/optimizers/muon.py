@@ -13,9 +13,10 @@ from torch.optim import Optimizer
 
 from rekindle.errors import NoEffectWarning, SettingsError
 from rekindle.graph import UnitGraph, trace
+from rekindle.graph.modules import parameters_of
 from rekindle.graph.names import matches
 from rekindle.graph.scan import scan
-from rekindle.graph.unwrap import unwrapped
+from rekindle.graph.unwrap import bare
 from rekindle.graph.weight import Weight
 from rekindle.methods.card import Card
 from rekindle.methods.frozen_settings import settings
@@ -100,7 +101,7 @@ class Muon:
         """Return the optimizer for a model.
 
         Args:
-            model: The model; it may be compiled or wrapped in DistributedDataParallel.
+            model: The model; it may be compiled or wrapped, see `rekindle.trace`.
             example: Input for the model, from which it is traced which layers are hidden.
             graph: The model's graph, if it was traced before.
         """
@@ -110,13 +111,13 @@ class Muon:
                 got=f"torch {torch.__version__}",
                 fix="update torch, or choose another optimizer",
             )
-        model = unwrapped(model)
+        model = bare(model)
         if graph is None and example is not None:
             graph = trace(model, example, strict=False)
         stored = {name: by for name, by in _hidden(model, graph) if not matches(name, self.skip)}
         if not stored:
             warnings.warn("muon finds no hidden matrix: AdamW has all parameters", NoEffectWarning, stacklevel=2)
-        return MuonWithAdamW(self, dict(model.named_parameters()), stored)
+        return MuonWithAdamW(self, parameters_of(model), stored)
 
     def _empty_group(self, algorithm: Literal["muon", "adamw"]) -> dict[str, Any]:
         """Return a group of torch's own optimizer with these settings, still without parameters."""
@@ -149,7 +150,7 @@ def muon(
     """Return an optimizer with Muon for the hidden matrices of a model and AdamW for the rest; see the card.
 
     Args:
-        model: The model; it may be compiled or wrapped in DistributedDataParallel.
+        model: The model; it may be compiled or wrapped, see `rekindle.trace`.
         example: Input for the model, from which it is traced which layers are hidden.
         graph: The model's graph, if it was traced before.
         **settings_of_muon: As in `Muon`.
@@ -161,10 +162,11 @@ def _hidden(model: nn.Module, graph: UnitGraph | None) -> Iterator[tuple[str, bo
     """Yield the names of hidden matrices, and whether each is stored transposed."""
     known = graph if graph is not None and graph.traced else scan(model)
     ends = [] if known.traced else _first_and_last(model)
+    parameters = parameters_of(model)
     for name in dict.fromkeys(weight.tensor for weight in known.weights):
         weights = known.weights_of(name)
         plain = all(weight.role in HIDDEN and not weight.tied and _one_matrix(weight) for weight in weights)
-        if plain and not any(model.get_parameter(name) is end for end in ends):
+        if plain and not any(parameters[name] is end for end in ends):
             yield name, weights[0].view.out == (1,)
 
 

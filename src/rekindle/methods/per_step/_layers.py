@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from rekindle.graph.modules import submodule
 from rekindle.graph.names import matches
 from rekindle.graph.weight import Weight
 from rekindle.kernels.initializers import Constant
@@ -102,7 +103,7 @@ def _held_together(context: MethodContext) -> list[tuple[str, str]]:
     told = {s.tensor for group in context.graph.groups for s in (*group.incoming, *group.norms, *group.outgoing)}
     pairs = []
     for weight in context.graph.weights:
-        held = context.model.get_submodule(weight.module)._parameters
+        held = submodule(context.model, weight.module)._parameters
         names = {f"{weight.module}.{name}" if weight.module else name for name in held} - told
         pairs += [
             (name, weight.tensor) for name in names if name in context.tensors and context.tensors[name].dim() == 1

@@ -18,7 +18,7 @@ class Rates:
     """
 
     def __init__(self, optimizers: Sequence[Optimizer], ratio: float | None) -> None:
-        self.optimizers, self.ratio = tuple(optimizers) if ratio else (), ratio or 0.0
+        self.optimizers, self.ratio = optimizers if ratio else (), ratio or 0.0  # not copied: they may be rebound
         self.last: list[float] = []
         self.peaks: list[float] = []  # highest since the last drop
         self.highs: list[float] = []  # highest of all

@@ -44,11 +44,11 @@ CARD = Card(
 >>> net = torch.nn.Linear(1, 1, bias=False)
 >>> _ = net.weight.data.fill_(0.0)
 >>> keeper = rk.Keeper(net, methods="hare_tortoise:momentum=0.5,period=2")
->>> _ = net.weight.data.fill_(1.0); keeper.step(); net.weight.item()
+>>> _ = net.weight.data.fill_(1.0); _ = keeper.step(); net.weight.item()
 1.0
 >>> keeper.state("hare_tortoise").tortoise["weight"].item()
 0.5
->>> keeper.step(); net.weight.item()
+>>> _ = keeper.step(); net.weight.item()
 0.75
 """,
 )

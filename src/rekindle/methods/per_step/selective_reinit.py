@@ -14,7 +14,7 @@ from rekindle.edits.edit import Edit, Edits
 from rekindle.graph import UnitGraph
 from rekindle.graph.names import matches
 from rekindle.kernels.subsets import smallest
-from rekindle.methods.card import Card
+from rekindle.methods.card import ELEMENTS_BEGIN_AGAIN, Card
 from rekindle.methods.frozen_settings import settings
 from rekindle.methods.state import MethodContext, MethodState, no_gradients
 
@@ -30,11 +30,13 @@ CARD = Card(
     "ones, or where the paper found units not to help.",
     cost="Nothing but in the steps that draw: one pass over weights and gradients and a selection per tensor.",
     deviations=(
-        "The gradient is the one of the step that was just taken, and the weight the one after it.",
+        "The gradient is the one of the step that was just taken, and the weight the one after it. There is no moving "
+        "average of utilities, which is optional in the paper.",
         "The share is taken per tensor; what is less than one weight adds up to the next time.",
         "Weights of two and more dimensions only: biases and norms stay. Of a weight under weight_norm the direction "
         "is treated.",
         "Of equal utilities the first are taken: a dead unit's weights, all zero, go before any other.",
+        ELEMENTS_BEGIN_AGAIN,
     ),
     example="""
 >>> import torch
@@ -45,7 +47,7 @@ CARD = Card(
 >>> net(torch.randn(32, 8)).square().mean().backward()
 >>> optimizer.step()
 >>> before = net[0].weight.detach().clone()
->>> keeper.step()
+>>> _ = keeper.step()
 >>> int((net[0].weight != before).sum())  # a quarter of 48
 12
 """,

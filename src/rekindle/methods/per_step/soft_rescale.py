@@ -40,6 +40,8 @@ CARD = Card(
     cost="A norm of each weight, a product of a small matrix, one multiplication of each tensor; no synchronization "
     "with the device. Measured in benchmarks/.",
     deviations=(
+        "Residual branches are ours, not the paper's: a running product that disagrees at an addition is made equal, "
+        "so that the function stays in proportion.",
         "Any traced graph, not only a chain: as in `rescale`, factors fit each other at biases, residual additions, "
         "shared and tied tensors; of all sets that do the one nearest to the c_l is taken, by least squares over the "
         "logarithms. In a chain every weight has exactly its c_l.",
@@ -68,7 +70,7 @@ CARD = Card(
 >>> first, x = net[0].weight.detach().clone(), torch.randn(5, 8)
 >>> _ = net[0].weight.data.mul_(3.0)  # what training does, in one step
 >>> before = net(x)
->>> keeper.step()  # c = (0.5 * 1 + 0.5 * 3) / 3 = 2/3
+>>> _ = keeper.step()  # c = (0.5 * 1 + 0.5 * 3) / 3 = 2/3
 >>> torch.allclose(net[0].weight, 2 * first), torch.allclose(net(x), before * 2 / 3, atol=1e-6)
 (True, True)
 """,
@@ -113,8 +115,7 @@ class SoftRescale:
             KeeperError: The model was not traced, which these settings need, or lies on several devices.
         """
         self._check(context)
-        frozen = {name for name, p in context.model.named_parameters() if not p.requires_grad}
-        kept = frozen | {name for name in context.tensors if matches(name, self.skip)}
+        kept = context.still() | {name for name in context.tensors if matches(name, self.skip)}
         wishes = [wish for wish in wishes_of(context.graph) if wish.tensor not in kept]
         return _State(self, context, wishes, self._strengths(context.graph, wishes), kept)
 

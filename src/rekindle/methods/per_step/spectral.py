@@ -38,8 +38,9 @@ CARD = Card(
         "not see a random value for sigma_1.",
         "A convolution is one matrix [out, in * kernel], a grouped one such a matrix in each group; fused query, key "
         "and value are three matrices; embeddings are left out.",
-        "Additive parameters are biases and shifts of normalization layers. Scales of normalization layers are left "
-        "out, since we could not tell what the paper does with them; so are positional embeddings and class tokens.",
+        "Gains, the scales of normalization layers, are left out; in the source they go toward 1.",
+        "Additive parameters are biases and shifts of normalization layers. Positional embeddings and class tokens are "
+        "left out.",
         "The default lambda of 1e-3 is ours.",
     ),
     example="""

@@ -46,7 +46,7 @@ CARD = Card(
 >>> net = torch.nn.Linear(4, 1)  # drawn from [-1/2, 1/2]
 >>> keeper = rk.Keeper(net, methods="weight_clip:kappa=2")
 >>> _ = net.weight.data.copy_(torch.tensor([[3.0, -3.0, 0.9, 0.1]]))
->>> keeper.step(); [round(x, 1) for x in net.weight[0].tolist()]
+>>> _ = keeper.step(); [round(x, 1) for x in net.weight[0].tolist()]
 [1.0, -1.0, 0.9, 0.1]
 """,
 )

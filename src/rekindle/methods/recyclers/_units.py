@@ -13,6 +13,20 @@ from rekindle.methods.state import MethodContext
 Seen = TypeVar("Seen")
 
 RECYCLED = "fresh incoming weights, neutral normalization, silent outgoing weights and cleared moments"
+ZEROS_WIN = (
+    "Units of two adjacent layers recycled at once: the weight between two of them is zero, since our zeros win over "
+    "the fresh draw. A unit that would have no incoming weight left is held back, and keeps its weights and its "
+    "history."
+)
+FRESH_BIASES = "The bias of a recycled unit is drawn by its layer's own initializer too"
+IN_PLACE = (
+    "Outgoing weights are silenced and moments cleared where they are. Published code does both on a copy, so that "
+    "nothing happens."
+)
+FLATTENED = (
+    "Between a convolution and a linear layer a channel has a column for each of its positions, and all of them are "
+    "silenced; published code scrambles the channels there."
+)
 
 
 def not_skipped(groups: Mapping[str, Seen], skip: Collection[str]) -> dict[str, Seen]:

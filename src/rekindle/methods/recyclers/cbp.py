@@ -13,9 +13,14 @@ from torch import Tensor
 from rekindle.graph import UnitGraph
 from rekindle.graph.regions import UnitIndex
 from rekindle.kernels.per_feature import by_feature, magnitude
-from rekindle.methods.card import Card
+from rekindle.methods.card import ELEMENTS_BEGIN_AGAIN, Card
 from rekindle.methods.frozen_settings import settings
-from rekindle.methods.recyclers._units import device_of, not_skipped
+from rekindle.methods.recyclers._units import (
+    FRESH_BIASES,
+    ZEROS_WIN,
+    device_of,
+    not_skipped,
+)
 from rekindle.methods.recycling import Means
 from rekindle.methods.state import MethodContext, MethodState
 from rekindle.observe.read_points import ReadPoint
@@ -38,11 +43,16 @@ CARD = Card(
     deviations=(
         "Activations are those after norm and nonlinearity, where the next layers read them; published code scores "
         "before both, so that dead units look alive.",
-        "A unit with several readers (a residual stream, positions after a flatten) has the sum of its utilities at "
-        "all of them, each with the activation that this reader sees.",
+        "The average of utilities decays, as the paper writes it; published code sums up magnitudes without decay.",
+        "Which layer reads a unit is known from the trace; published code takes the next one in order, and so pairs "
+        "layers across a residual sum. A unit with several readers (a residual stream, positions after a flatten) has "
+        "the sum of its utilities at all of them, each with the activation that this reader sees.",
+        "After a flatten all columns of a channel are silenced; published code zeroes one of four.",
         "Means are taken up by biases; a reader without a bias has none to give them to. Around a padded convolution's "
         "borders this is too much, as in published code.",
-        "The optimizer's step count stays: Adam's correction for its start is not repeated for recycled units.",
+        f"{FRESH_BIASES}; published: zero.",
+        ZEROS_WIN,
+        ELEMENTS_BEGIN_AGAIN,
     ),
     example="""
 >>> import torch
@@ -53,7 +63,7 @@ CARD = Card(
 >>> for _ in range(10):
 ...     optimizer.zero_grad()
 ...     net(torch.randn(32, 8)).square().mean().backward()
-...     optimizer.step(); keeper.step()
+...     optimizer.step(); _ = keeper.step()
 >>> keeper.recycled["0"]  # 0.1 of up to 6 units a step, after the first two
 4
 """,
@@ -122,7 +132,6 @@ class _State(MethodState):
             return {}
         chosen = self._lowest(numbers)
         self.given = self._means()
-        self._forget(chosen)
         return chosen
 
     def means(self) -> Means:
@@ -171,7 +180,7 @@ class _State(MethodState):
             found.setdefault(point.group, {}).update(dict.fromkeys(point.tensors, mean))
         return found
 
-    def _forget(self, chosen: Mapping[str, Tensor]) -> None:
+    def recycled(self, chosen: Mapping[str, Tensor]) -> None:
         for name, units in chosen.items():
             flat = units + self.layout.units[name].start
             self.age[flat] = 0

@@ -9,9 +9,16 @@ from pydantic import Field
 from torch import Tensor
 
 from rekindle.kernels.per_feature import relative
-from rekindle.methods.card import Card
+from rekindle.methods.card import ELEMENTS_BEGIN_AGAIN, Card
 from rekindle.methods.frozen_settings import settings
-from rekindle.methods.recyclers._units import RECYCLED, not_skipped
+from rekindle.methods.recyclers._units import (
+    FLATTENED,
+    FRESH_BIASES,
+    IN_PLACE,
+    RECYCLED,
+    ZEROS_WIN,
+    not_skipped,
+)
 from rekindle.methods.state import MethodContext, MethodState
 
 CARD = Card(
@@ -29,12 +36,17 @@ CARD = Card(
     deviations=(
         "Activations of the training batch of that step are scored (published code: test images), after norm and "
         "nonlinearity, where the next layer reads them.",
-        "Every group of units that the graph knows takes part, the last hidden layer and residual streams included; a "
-        "unit of a stream is recycled in all layers that write and read it.",
+        "Every group of units that the graph knows takes part, the last hidden layer (which published code never "
+        "recycles) and residual streams included; a unit of a stream is recycled in all layers that write and read it.",
         "A residual stream is scored by the mean over all layers that read it: what is silent for one may speak to the "
         "next.",
         "A layer that is silent as a whole has score 0 everywhere and is recycled as a whole; its outgoing weights, "
         "all zero then, move in the next step.",
+        f"{FRESH_BIASES}.",
+        IN_PLACE,
+        FLATTENED,
+        ZEROS_WIN,
+        ELEMENTS_BEGIN_AGAIN,
     ),
     example="""
 >>> import torch
@@ -44,7 +56,7 @@ CARD = Card(
 >>> _ = net[0].bias.data[2].fill_(-100.0)  # a dead unit
 >>> keeper = rk.Keeper(net, optimizer, "redo:period=1,threshold=0.01", example=torch.zeros(1, 8))
 >>> net(torch.randn(32, 8)).square().mean().backward()
->>> optimizer.step(); keeper.step()
+>>> optimizer.step(); _ = keeper.step()
 >>> bool(net[0].bias[2] > -1), net[2].weight[:, 2].tolist(), keeper.recycled["0"] >= 1
 (True, [0.0, 0.0, 0.0, 0.0], True)
 """,

@@ -12,9 +12,14 @@ from torch import Tensor
 
 from rekindle.errors import NoEffectWarning
 from rekindle.graph.groups import Group
-from rekindle.methods.card import Card
+from rekindle.methods.card import ELEMENTS_BEGIN_AGAIN, Card
 from rekindle.methods.frozen_settings import settings
-from rekindle.methods.recyclers._units import RECYCLED, not_skipped
+from rekindle.methods.recyclers._units import (
+    FRESH_BIASES,
+    RECYCLED,
+    ZEROS_WIN,
+    not_skipped,
+)
 from rekindle.methods.recycling import recyclable
 from rekindle.methods.state import MethodContext, MethodState, no_gradients
 
@@ -35,6 +40,9 @@ CARD = Card(
         "A unit of a residual stream has the mean over the weights of all layers that write it.",
         "A layer whose gradient is zero as a whole is left alone: it is blocked by a layer above, and 0/0 is no "
         "score. `redo` finds layers that are dead themselves.",
+        f"{FRESH_BIASES}.",
+        ZEROS_WIN,
+        ELEMENTS_BEGIN_AGAIN,
     ),
     example="""
 >>> import torch
@@ -46,7 +54,7 @@ CARD = Card(
 >>> for _ in range(2):
 ...     optimizer.zero_grad()
 ...     net(torch.randn(32, 8)).square().mean().backward()
-...     optimizer.step(); keeper.step()
+...     optimizer.step(); _ = keeper.step()
 >>> keeper.recycled["0"], bool(net[0].bias[2] > -1)
 (1, True)
 """,
@@ -80,7 +88,7 @@ class Regrama:
 class _State(MethodState):
     def __init__(self, settings: Regrama, context: MethodContext) -> None:
         self.settings, self.tensors = settings, context.tensors
-        groups, _ = recyclable(context.graph, context.model)
+        groups, _ = recyclable(context.graph, context.still())
         self.groups = list(not_skipped({group.name: group for group in groups}, settings.skip).values())
 
     def choose(self, step: int) -> Mapping[str, Tensor]:

@@ -9,9 +9,17 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from rekindle.methods.card import Card
+from rekindle.methods.card import ELEMENTS_BEGIN_AGAIN, Card
 from rekindle.methods.frozen_settings import settings
-from rekindle.methods.recyclers._units import RECYCLED, device_of, not_skipped
+from rekindle.methods.recyclers._units import (
+    FLATTENED,
+    FRESH_BIASES,
+    IN_PLACE,
+    RECYCLED,
+    ZEROS_WIN,
+    device_of,
+    not_skipped,
+)
 from rekindle.methods.state import MethodContext, MethodState
 
 CARD = Card(
@@ -34,6 +42,13 @@ CARD = Card(
         "Silences longer than `longest` count as that long. A unit that has fired less than `firings` times since its "
         "start cannot be judged by itself: it is recycled after `longest` silent steps.",
         "Nothing of the history is forgotten until the unit is recycled.",
+        "Fires means above zero for the authors, and not zero here. For a ReLU that is the same. A leaky unit with a "
+        "large negative bias never fires for them and is recycled; here it always fires and is left alone.",
+        f"{FRESH_BIASES}; published: zero.",
+        IN_PLACE,
+        FLATTENED,
+        ZEROS_WIN,
+        ELEMENTS_BEGIN_AGAIN,
     ),
     example="""
 >>> import torch
@@ -46,7 +61,7 @@ CARD = Card(
 ...         _ = net[0].bias.data[2].fill_(-100.0)  # it fired in every step, and dies
 ...     optimizer.zero_grad()
 ...     net(torch.randn(32, 8)).square().mean().backward()
-...     optimizer.step(); keeper.step()
+...     optimizer.step(); _ = keeper.step()
 >>> keeper.recycled["0"], bool(net[0].bias[2] > -1)
 (1, True)
 """,
@@ -121,7 +136,6 @@ class _State(MethodState):
         self.now = torch.where(silent, torch.minimum(self.now + 1, self.last), self.first)
         found = {} if step % self.settings.period or not silent.any() else self._dead()
         self.reached.index_add_(0, self.now, self.one)
-        self._forget(found)
         return found
 
     def _dead(self) -> dict[str, Tensor]:
@@ -134,7 +148,7 @@ class _State(MethodState):
             return {}
         return {name: dead[span].nonzero().reshape(-1) for name, span in self.spans.items()}
 
-    def _forget(self, chosen: Mapping[str, Tensor]) -> None:
+    def recycled(self, chosen: Mapping[str, Tensor]) -> None:
         table = self.reached.view(-1, self.columns)
         for name, units in chosen.items():
             flat = units + self.spans[name].start

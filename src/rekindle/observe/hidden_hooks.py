@@ -1,0 +1,48 @@
+"""Hooks that watch a training are no part of the model: a copy, or a file that `torch.save` writes, is without them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from torch import nn
+
+Hook = TypeVar("Hook", bound=Callable[..., Any])
+
+_MARK = "_rekindle_watches"
+_GETSTATE = "__getstate__"
+
+
+def watching(hook: Hook) -> Hook:
+    """Mark a hook as one that watches."""
+    setattr(hook, _MARK, True)
+    return hook
+
+
+def keep_out_of_copies(module: nn.Module) -> None:
+    """Leave watching hooks out when the module is copied or pickled."""
+    module.__dict__[_GETSTATE] = partial(_state, module)
+
+
+def let_into_copies(module: nn.Module) -> None:
+    """Let the module be copied as its class does it, if no watching hook is left."""
+    if not any(_watches(hook) for hook in module._forward_pre_hooks.values()):
+        module.__dict__.pop(_GETSTATE, None)
+
+
+def _watches(hook: Any) -> bool:
+    return getattr(hook, _MARK, False) is True
+
+
+def _state(module: nn.Module) -> Any:
+    """Return what the module's class gives to be copied, without watching hooks."""
+    own = getattr(type(module), _GETSTATE, None)
+    plain = own is None or own is getattr(object, _GETSTATE, None)
+    state = dict(module.__dict__) if plain else own(module)  # type: ignore[misc]
+    if isinstance(state, dict):
+        state = {name: value for name, value in state.items() if name != _GETSTATE}
+        hooks = state.get("_forward_pre_hooks", {})
+        state["_forward_pre_hooks"] = OrderedDict((key, hook) for key, hook in hooks.items() if not _watches(hook))
+    return state
