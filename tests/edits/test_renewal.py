@@ -104,6 +104,20 @@ def test_a_step_that_was_not_made_is_not_corrected():
     assert torch.equal(parameter, before) and hooks(optimizer) == 1
 
 
+def test_a_step_that_the_optimizer_itself_skips_is_not_corrected_again():
+    """As GradScaler has it with fused optimizers: they are told of infinite gradients and make no step."""
+    parameter, optimizer = trained(500, fused=True)
+    begin_again(parameter, optimizer, 1)
+    for _ in range(3):
+        step(parameter, optimizer)
+    before = parameter.detach().clone()
+    optimizer.found_inf, optimizer.grad_scale = torch.tensor(1.0), None
+    step(parameter, optimizer)
+    assert torch.equal(parameter, before)
+    del optimizer.found_inf, optimizer.grad_scale
+    torch.testing.assert_close(step(parameter, optimizer), torch.ones(3, 2), rtol=1e-3, atol=0)
+
+
 def test_a_copy_and_a_saved_state_have_no_hook():
     parameter, optimizer = trained(500)
     begin_again(parameter, optimizer, 1)

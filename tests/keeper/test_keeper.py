@@ -221,8 +221,8 @@ def test_costs_nothing_without_per_step_methods(methods, monkeypatch):
 def test_only_what_a_method_asks_for_is_copied():
     model = network()
     keeper = rk.Keeper(model, SGD(model.parameters(), 0.1), "l2_init:skip=[!4]*", example=EXAMPLE)
-    assert len(keeper._initial) == 6 and len(keeper._initial._copies) == 2
-    assert not rk.Keeper(model, None, "l2", example=EXAMPLE)._initial._copies
+    assert len(keeper._engaged.initial) == 6 and len(keeper._engaged.initial._copies) == 2
+    assert not rk.Keeper(model, None, "l2", example=EXAMPLE)._engaged.initial._copies
 
 
 def test_quiet_between_two_recyclings():

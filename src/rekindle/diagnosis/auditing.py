@@ -21,6 +21,7 @@ from rekindle.graph import UnitGraph, trace
 from rekindle.graph.modules import tensors_of
 from rekindle.graph.scan import scan
 from rekindle.graph.scan_state_dict import scan_state_dict
+from rekindle.graph.surroundings import restored_on_failure
 from rekindle.graph.unwrap import bare, refuse_sharded
 from rekindle.kernels.finite import finite
 from rekindle.metrics.features import gather_features
@@ -147,18 +148,19 @@ def audit(
         ['large_norms']
     """
     wanted = _wanted(metrics, probe)
-    inputs, named = _inputs_of(model, data, example, loss, reference, seed)
-    _refuse_not_finite(inputs.tensors)
-    fresh = _fresh_inputs(inputs) if compare else None
-    steps = [*wanted, *([key for key in wanted if key in COMPARED] if fresh else [])]
-    with Progress(transient=True, disable=not progress) as bar:
-        task = bar.add_task("audit", total=len(steps))
+    with restored_on_failure(model if isinstance(model, nn.Module) else None):
+        inputs, named = _inputs_of(model, data, example, loss, reference, seed)
+        _refuse_not_finite(inputs.tensors)
+        fresh = _fresh_inputs(inputs) if compare else None
+        steps = [*wanted, *([key for key in wanted if key in COMPARED] if fresh else [])]
+        with Progress(transient=True, disable=not progress) as bar:
+            task = bar.add_task("audit", total=len(steps))
 
-        def tick(key: str) -> None:
-            bar.update(task, advance=1, description=key)
+            def tick(key: str) -> None:
+                bar.update(task, advance=1, description=key)
 
-        readings, skipped = _read_all(inputs, wanted, tick)
-        usual = _read_all(fresh, [key for key in wanted if key in COMPARED], tick)[0] if fresh else {}
+            readings, skipped = _read_all(inputs, wanted, tick)
+            usual = _read_all(fresh, [key for key in wanted if key in COMPARED], tick)[0] if fresh else {}
     return Audit(named, readings, usual, skipped, find(readings, usual, thresholds), inputs.graph)
 
 

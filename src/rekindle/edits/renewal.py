@@ -105,20 +105,28 @@ AVERAGES = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf")
 
 @dataclass(eq=False)
 class _Young:
-    """The elements of one parameter that began again: where they are, and the step counter when each did."""
+    """The elements of one parameter that began again.
+
+    Attributes:
+        where: Where they are.
+        born: The step counter when each began.
+        seen: The step counter when they were last corrected: a step that the optimizer itself skipped (fused Adam, when
+            GradScaler found infinite gradients) does not move it.
+    """
 
     where: tuple[Tensor, ...]
     born: Tensor
+    seen: float
 
     def joined(self, where: tuple[Tensor, ...], born: Tensor, shape: torch.Size) -> _Young:
         """Return these and others; an element that begins again once more is young once."""
         flat, other = (_flat(each, shape) for each in (self.where, where))
         stay = ~torch.isin(flat, other)
         kept = [torch.cat([mine[stay], theirs]) for mine, theirs in zip(self.where, where, strict=True)]
-        return _Young(tuple(kept), torch.cat([self.born[stay], born]))
+        return _Young(tuple(kept), torch.cat([self.born[stay], born]), self.seen)
 
-    def only(self, mask: Tensor) -> _Young:
-        return _Young(tuple(index[mask] for index in self.where), self.born[mask])
+    def only(self, mask: Tensor, seen: float) -> _Young:
+        return _Young(tuple(index[mask] for index in self.where), self.born[mask], seen)
 
 
 def _flat(where: tuple[Tensor, ...], shape: torch.Size) -> Tensor:
@@ -162,7 +170,7 @@ class _Nursery:
         now = _counter(own, group)
         if now is None or bool((young.born > now).any()):
             return None  # the state was cleared or loaded since: the counter speaks of another past
-        if parameter.grad is None or bool((young.born == now).any()):
+        if parameter.grad is None or now == young.seen:
             return young  # no step was made
         index = young.where
         averages = {key: widened(own[key][index]) for key in AVERAGES if isinstance(own.get(key), Tensor)}
@@ -171,7 +179,7 @@ class _Nursery:
         made = step(averages, gradient, ages.new_full(ages.shape, now), group)
         due = step(averages, gradient, ages, group)
         _move(parameter, own, index, made - due, group)
-        return young.only(_remaining(ages, group, averages))
+        return young.only(_remaining(ages, group, averages), now)
 
 
 def _gradient(parameter: Tensor, averages: Averages, index: tuple[Tensor, ...], group: Group, steps: Tensor) -> Tensor:
@@ -238,7 +246,7 @@ def renew(journal: Journal, optimizer: Any, parameter: Tensor, stale: Tensor) ->
     nursery = _nursery(optimizer)
     before = nursery.young
     known = before.get(parameter)
-    added = _Young(where, born) if known is None else known.joined(where, born, parameter.shape)
+    added = _Young(where, born, now) if known is None else known.joined(where, born, parameter.shape)
     journal.note(partial(nursery.give, before))
     nursery.give({**before, parameter: added})
 
@@ -247,14 +255,18 @@ def state_of(optimizer: Any, names: Mapping[Tensor, str]) -> dict[str, Any]:
     """Return places and ages of young elements by the parameter's name, to be saved."""
     nursery = _NURSERIES.get(optimizer)
     young = nursery.young.items() if nursery is not None else ()
-    return {names[p]: {"where": list(each.where), "born": each.born} for p, each in young if p in names}
+    return {
+        names[p]: {"where": list(each.where), "born": each.born, "seen": each.seen} for p, each in young if p in names
+    }
 
 
 def load(optimizer: Any, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
     """Take over what `state_of` returned."""
     young = {
         tensors[name]: _Young(
-            tuple(index.to(tensors[name].device) for index in each["where"]), each["born"].to(tensors[name].device)
+            tuple(index.to(tensors[name].device) for index in each["where"]),
+            each["born"].to(tensors[name].device),
+            each["seen"],
         )
         for name, each in state.items()
     }

@@ -19,6 +19,11 @@ def own_run() -> Iterator[None]:
         _OURS.reset(before)
 
 
+def set_own_run(ours: bool) -> None:
+    """Say whether the model is being run by us, for as long as nobody says otherwise: to put back what was."""
+    _OURS.set(ours)
+
+
 def is_own_run() -> bool:
     """Tell whether the model is being run by us.
 

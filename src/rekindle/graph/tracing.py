@@ -18,6 +18,7 @@ from rekindle.graph.modules import parameters_of
 from rekindle.graph.names import canonical
 from rekindle.graph.operations import HANDLERS, Call
 from rekindle.graph.operations.elementwise import SAME_TENSOR
+from rekindle.graph.surroundings import restored_on_failure
 from rekindle.graph.trace_log import Location, TraceLog
 from rekindle.graph.unit_graph import UnitGraph
 from rekindle.graph.unwrap import bare
@@ -44,6 +45,11 @@ def trace(model: nn.Module, example: Any, *, strict: bool = True) -> UnitGraph:
         [('0', 3, 'hidden'), ('2', 2, 'output')]
     """
     model = bare(model)
+    with restored_on_failure(model):
+        return _traced(model, example, strict)
+
+
+def _traced(model: nn.Module, example: Any, strict: bool) -> UnitGraph:
     program = export(model, example)
     trace_log = TraceLog()
     names = canonical_names(model)

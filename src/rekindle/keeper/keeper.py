@@ -25,16 +25,14 @@ from torch.utils import _pytree as pytree
 
 from rekindle._renamed import refuse_old_name
 from rekindle.edits import renewal, write
-from rekindle.edits.compiler import reset_compiler
 from rekindle.edits.copies import Copies, followers
 from rekindle.edits.optimizer_state import OptimizerState, as_sequence, inner, refuse_strangers
 from rekindle.edits.record import ChangeRecord
 from rekindle.errors import KeeperError
 from rekindle.graph import UnitGraph
-from rekindle.graph.fingerprint import Fingerprint
 from rekindle.graph.modules import tensors_of
+from rekindle.graph.surroundings import Surroundings
 from rekindle.graph.unwrap import bare, is_distributed
-from rekindle.keeper.acting import Actor
 from rekindle.keeper.calls import Calls
 from rekindle.keeper.checks import (
     changes_structure,
@@ -43,14 +41,14 @@ from rekindle.keeper.checks import (
     refuse_structural,
     state_of,
 )
+from rekindle.keeper.engaged import Engaged, engage, initial_after
 from rekindle.keeper.events import RecyclingRecord
-from rekindle.keeper.watching import begin_watching, paused
-from rekindle.methods.planning import Given, graph_of
+from rekindle.keeper.watching import paused
+from rekindle.methods.planning import Given
 from rekindle.methods.registry import methods as methods_of
-from rekindle.methods.state import MethodContext, MethodState, StartingWeights
+from rekindle.methods.state import MethodState, StartingWeights
 from rekindle.methods.treatment import Treatment
 from rekindle.observe import Data, Loss, Reference, gather
-from rekindle.observe.activations import Watch
 from rekindle.seeds import seed_of
 
 
@@ -108,13 +106,10 @@ class Keeper:
         self.steps = self._boundaries = 0
         self.recycled: Counter[str] = Counter()
         self.records: deque[RecyclingRecord] = deque(maxlen=1000)
-        self.skipped: dict[str, str] = {}
         self._model: nn.Module | None = None
         self._optimizers: list[Optimizer] = []  # one list: methods that look at learning rates hold on to it
-        self._states: tuple[MethodState, ...] = ()
-        self._watch: Watch | None = None
+        self._engaged: Engaged | None = None
         self._calls: Calls | None = None
-        self._initial: Mapping[str, Tensor] = {}
         self._distributed = self._closed = False
         if model is not None:
             self.attach(model, optimizer)
@@ -141,7 +136,9 @@ class Keeper:
         self._optimizers[:] = optimizers
         if self._per_step:
             given = gather(self._reference, self._seed).reference
-            self._start(inner, given if given is not None else StartingWeights(inner))
+            self._engaged = self._engage(inner, given if given is not None else StartingWeights(inner), self._graph)
+            self._engaged.look_ahead(self.steps + 1)
+            self._graph = self._engaged.graph
         self._model = inner
         self._follow()
 
@@ -162,32 +159,30 @@ class Keeper:
         """Follow the steps of the optimizers, to notice when the Keeper is not called beside them."""
         if self._calls is not None:
             self._calls.close()
-        asks = any(type(one).penalty is not MethodState.penalty for one in self._states)
+        asks = self._engaged is not None and self._engaged.asks_for_penalty()
         self._calls = Calls(self._optimizers, needs_step=bool(self._per_step), needs_penalty=asks)
 
-    def _start(self, model: nn.Module, initial: Mapping[str, Tensor]) -> None:
-        """Let the per-step methods begin on a model; if one cannot, no hook stays."""
-        graph = graph_of(model, self._example, self._graph)
-        watch, self.skipped = begin_watching(self._per_step, model, graph, self._example, frozen=self._frozen)
-        try:
-            context = MethodContext(
-                model, graph, tensors_of(model), self._optimizers, initial, self._seed, watch, self._frozen
-            )
-            self._states = tuple(one.init(context) for one in self._per_step)
-        except BaseException:
-            if watch is not None:
-                watch.close()
-            raise
-        self._graph, self._watch, self._initial, self._structure = graph, watch, initial, Fingerprint(model)
-        self._actor = Actor(model, graph, self._optimizers, self._optimizer_state, self._seed, self.skipped)
-        self._look_ahead()
+    def _engage(self, model: nn.Module, initial: Mapping[str, Tensor], graph: UnitGraph | None) -> Engaged:
+        return engage(
+            *(self._per_step, model, self._optimizers, initial),
+            example=self._example,
+            graph=graph,
+            frozen=self._frozen,
+            optimizer_state=self._optimizer_state,
+            seed=self._seed,
+        )
+
+    @property
+    def skipped(self) -> dict[str, str]:
+        """Groups and parameters that recyclers cannot treat, with the reason."""
+        return self._engaged.skipped if self._engaged is not None else {}
 
     def penalty(self) -> Tensor | float:
         """Return the term that methods add to the loss; 0.0 if none does."""
         self._check()
         if self._calls is not None:
             self._calls.penalty()
-        terms = [term for one in self._states if (term := one.penalty()) is not None]
+        terms = [term for one in self._working() if (term := one.penalty()) is not None]
         return sum(terms[1:], terms[0]) if terms else 0.0
 
     def step(self, *, skipped: bool = False) -> list[RecyclingRecord]:
@@ -204,26 +199,22 @@ class Keeper:
         if self._calls is not None:
             self._calls.keeper_stepped(skipped=skipped)
         if skipped:
-            self._look_ahead()
+            if self._engaged is not None:
+                self._engaged.look_ahead(self.steps + 1)
             return []
         self.steps += 1
+        if self._engaged is None:
+            return []
         told: list[RecyclingRecord] = []
-        for one in self._states:
+        for one in self._engaged.states:
             for update in one.after_step(self.steps):
-                self._actor.update(update)
-        for method, one in zip(self._per_step, self._states, strict=True):
-            for record in self._actor.act(method, one, self.steps):
-                self.recycled.update({name: len(units) for name, units in record.units.items()})
-                told.append(record)
-        self.records.extend(told)
-        if self._states:
-            self._look_ahead()
+                self._engaged.actor.update(update)
+        for method, one in zip(self._per_step, self._engaged.states, strict=True):
+            told += self._engaged.actor.act(method, one, self.steps, self.records)
+        for record in told:
+            self.recycled.update({name: len(units) for name, units in record.units.items()})
+        self._engaged.look_ahead(self.steps + 1)
         return told
-
-    def _look_ahead(self) -> None:
-        if self._watch is not None:
-            self._watch.clear()
-            self._watch.active = any(one.watches(self.steps + 1) for one in self._states)
 
     def boundary(
         self, data: Data | None = None, *, loss: Loss | None = None, methods: Any = None
@@ -257,14 +248,37 @@ class Keeper:
             seed_of(self._seed, "boundary", str(self._boundaries + 1)),
         )
         treatment = Treatment(chosen, self._model, self._optimizers, given, optimizer_state=self._optimizer_state)
-        with self.paused(unhooked=any(changes_structure(one) for one in chosen)):
-            records = treatment.carry_out(self._spread if self._distributed and data is not None else None)
-        self._boundaries += 1
-        if any(record.surgery for record in records):
-            self._graph = None  # of the model as it was
-            if self._per_step:
-                self._start_again()
-        return records
+        around, before = Surroundings(), (self._boundaries, self._graph, self._engaged)
+        try:
+            with self.paused(unhooked=any(changes_structure(one) for one in chosen)):
+                records = treatment.carry_out(self._spread if self._distributed and data is not None else None)
+            if any(record.surgery for record in records):
+                self._begin_anew()
+            self._boundaries += 1
+            return records
+        except BaseException:  # all or nothing: a boundary that cannot be told of has not been
+            around.restore()
+            treatment.take_back()
+            self._put_back(*before)
+            raise
+
+    def _begin_anew(self) -> None:
+        """Forget the graph of the model as it was, and let the per-step methods begin on it as it is."""
+        assert self._model is not None
+        self._graph = None
+        if self._engaged is not None:
+            self._engaged.close()
+            self._engaged = self._engage(self._model, initial_after(self._model, self._engaged.initial), None)
+            self._engaged.look_ahead(self.steps + 1)
+            self._graph = self._engaged.graph
+
+    def _put_back(self, boundaries: int, graph: UnitGraph | None, engaged: Engaged | None) -> None:
+        if self._engaged is not None and self._engaged is not engaged:
+            self._engaged.close()
+        self._boundaries, self._graph, self._engaged = boundaries, graph, engaged
+        if engaged is not None:
+            engaged.open()
+            engaged.look_ahead(self.steps + 1)
 
     def _spread(self) -> None:
         assert self._model is not None
@@ -278,35 +292,23 @@ class Keeper:
         Args:
             unhooked: Take the hooks out as well, so that modules which are copied inside have none.
         """
-        return paused(self._watch, unhooked=unhooked)
-
-    def _start_again(self) -> None:
-        """Trace the changed model and let the per-step methods begin anew on it."""
-        assert self._model is not None
-        if self._watch is not None:
-            self._watch.close()
-        self._watch, self._states = None, ()
-        before = self._initial if isinstance(self._initial, StartingWeights) else None
-        initial = StartingWeights(self._model, before)
-        given = {name: self._initial[name] for name in initial if before is None and name in self._initial}
-        try:
-            self._start(self._model, initial if before is not None else {**initial, **given})
-        except BaseException:
-            self.close()  # rather than go on without the methods
-            raise
+        return paused(self._engaged.watch if self._engaged is not None else None, unhooked=unhooked)
 
     def rebase(self) -> None:
         """Take the weights as they are for the new start, in methods that have one (`soft_rescale`)."""
         self._check()
-        for one in self._states:
+        for one in self._working():
             one.rebase()
-        if isinstance(self._initial, StartingWeights):
-            self._initial.rebase()
+        if self._engaged is not None and isinstance(self._engaged.initial, StartingWeights):
+            self._engaged.initial.rebase()
+
+    def _working(self) -> tuple[MethodState, ...]:
+        return self._engaged.states if self._engaged is not None else ()
 
     def state(self, key: str) -> MethodState:
         """Return the state of a per-step method, for what it offers, as in `state("hare_tortoise").tortoise`."""
         self._check()
-        return state_of(key, self._per_step, self._states)
+        return state_of(key, self._per_step, self._working())
 
     def __getattr__(self, name: str) -> Any:
         renamed = {"left_alone": "skipped", "running": "state"}
@@ -326,7 +328,7 @@ class Keeper:
             "seed": self._seed,
             "recycled": dict(self.recycled),
             "methods": [str(one) for one in self._per_step],
-            "running": [_copied(one.state_dict()) for one in self._states],
+            "running": [_copied(one.state_dict()) for one in self._working()],
             "renewed": [_copied(renewal.state_of(each, self._names())) for each in map(inner, self._optimizers)],
         }
 
@@ -344,22 +346,21 @@ class Keeper:
         refuse_state(state, [str(one) for one in self._per_step], self._seed)
         self.steps, self._boundaries = state["steps"], state["boundaries"]
         self.recycled = Counter(state["recycled"])
-        for one, saved in zip(self._states, state["running"], strict=True):
+        for one, saved in zip(self._working(), state["running"], strict=True):
             one.load_state_dict(_copied(saved))
         assert self._model is not None
         for optimizer, saved in zip(map(inner, self._optimizers), state.get("renewed", ()), strict=False):
             renewal.load(optimizer, tensors_of(self._model), _copied(saved))
-        self._look_ahead()
+        if self._engaged is not None:
+            self._engaged.look_ahead(self.steps + 1)
 
     def close(self) -> None:
         """Remove every hook; the model stays as it is."""
-        if self._watch is not None:
-            self._watch.close()
-            reset_compiler()
+        if self._engaged is not None:
+            self._engaged.close()
         if self._calls is not None:
             self._calls.close()
-        self._watch, self._calls, self._states = None, None, ()
-        self._closed = True
+        self._engaged, self._calls, self._closed = None, None, True
 
     def _check(self) -> None:
         if self._closed:
@@ -370,7 +371,7 @@ class Keeper:
                 got="one without a model",
                 fix="pass the model to rk.Keeper(model, ...), or call keeper.attach(model, optimizer) first",
             )
-        if self._states and not self._structure.holds():
+        if self._engaged is not None and not self._engaged.fingerprint.holds():
             raise KeeperError(
                 expected="the model as it was when the Keeper was attached to it",
                 got="one whose parameters or modules were replaced, or moved to another device or type",

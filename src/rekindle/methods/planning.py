@@ -17,6 +17,7 @@ from rekindle.graph import UnitGraph, trace
 from rekindle.graph.modules import parameters_of
 from rekindle.graph.names import is_statistic
 from rekindle.graph.scan import scan
+from rekindle.graph.surroundings import restored_on_failure
 from rekindle.observe import Data, Loss, Reference, gather
 
 FROZEN = "frozen (requires_grad=False); frozen=True treats it"
@@ -75,10 +76,10 @@ def plan_link(method: Any, model: Target, graph: UnitGraph, given: Given, found:
             fix='write for example "fire" or rk.method("fire:scale=norm")',
         )
     frozen = frozen_in(model) if not given.frozen else frozenset()
-    evidence = gather(
-        given.reference, given.seed, model=model, graph=graph, data=given.data, loss=given.loss, example=given.example
-    )
-    content = method.plan(graph, replace(evidence, frozen=frozen), given.seed)
+    with restored_on_failure(model if isinstance(model, nn.Module) else None):
+        known = {"data": given.data, "loss": given.loss, "example": given.example}
+        evidence = gather(given.reference, given.seed, model=model, graph=graph, **known)
+        content = method.plan(graph, replace(evidence, frozen=frozen), given.seed)
     content = led(without_frozen(content, graph, frozen), found)
     copied = {name for each in found for name in each.tensors}
     return accounted(content, graph, frozen, copied, getattr(method, "key", type(method).__name__))

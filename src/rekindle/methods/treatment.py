@@ -20,6 +20,7 @@ from rekindle.edits.record import ChangeRecord, Row
 from rekindle.edits.transaction import Target, Transaction, prepare, undo
 from rekindle.errors import EditError
 from rekindle.graph import UnitGraph
+from rekindle.graph.surroundings import Surroundings
 from rekindle.methods.planning import Given, graph_of, plan_link, warn_of_nothing
 from rekindle.observe import STALE, stale
 
@@ -47,6 +48,7 @@ class Treatment:
         copied = [CopyLink(self._followers)] if any(not each.alike for each in self._followers) else []
         self._links = (*self._methods, *copied)
         self._graph: UnitGraph | None = given.graph
+        self._around = Surroundings()
         self._done: list[Transaction] = []
         self._due: list[tuple[str, ...]] = []
         self._pointed_out: tuple[str, ...] = ()
@@ -76,8 +78,9 @@ class Treatment:
                 then()
             return told()
         except BaseException as error:
+            self._around.restore()
             if self._keep:
-                self._take_back()
+                self.take_back()
             elif self._begun():
                 self._finish(error)
             raise
@@ -114,7 +117,8 @@ class Treatment:
     def _begun(self) -> bool:
         return any(transaction.begun for transaction in self._done)
 
-    def _take_back(self) -> None:
+    def take_back(self) -> None:
+        """Take back what was done, whatever was written since."""
         for transaction in reversed(self._done):
             transaction.roll_back()
 
@@ -125,6 +129,9 @@ class Treatment:
             error.record = self._record()  # type: ignore[attr-defined]
         except BaseException as again:
             names = list(dict.fromkeys(name for each in self._done for name in each.written))
+            if not names:  # structure alone, which can always be taken back
+                self.take_back()
+                raise
             more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
             failed = EditError(
                 expected="a treatment with undo=False that can be finished once it has begun",

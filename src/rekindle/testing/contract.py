@@ -99,12 +99,12 @@ def check_touches_only_what_is_planned(method: Any, member: ZooModel) -> None:
     """Outside the planned regions every bit stays; a plan writes nothing, and shows what will be done."""
     model, graph, _ = aged(member)
     before = bits(model)
-    planned = plan(method, model, graph=graph, **_supply(method, member))
+    planned = plan(method, model, graph=graph, **supply(method, member))
     foreseen = planned.rows
     same(before, bits(model), "planning wrote")
     planned_in = regions(planned.edits, tensors_of(model))
     live = tensors_of(model)  # a change of structure may give them other names
-    record = apply_(method, model, graph=graph, **_supply(method, member))
+    record = apply_(method, model, graph=graph, **supply(method, member))
     assert repr(record.rows) == repr(foreseen), "what was done is not what the plan shows"  # NaN is no == NaN
     assert record.surgery or set(live) == set(bits(model)), "tensors came or went without an operation"
     for name, after in live.items():
@@ -119,7 +119,7 @@ def check_identity_changes_nothing(method: Any, member: ZooModel) -> None:
     before, moments = bits(model), memory(model, optimizer)
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
-        record = apply_(type(method)(**method.identity), model, optimizer, graph=graph, **_supply(method, member))
+        record = apply_(type(method)(**method.identity), model, optimizer, graph=graph, **supply(method, member))
     assert any(issubclass(w.category, NoEffectWarning) for w in heard), "a plan without effect did not warn"
     assert record.changed == 0, f"identity settings changed {record.changed} values by the record"
     same(before, bits(model), "identity settings changed")
@@ -133,7 +133,7 @@ def check_same_seed_same_result(method: Any, member: ZooModel) -> None:
         model, graph, _ = aged(member)
         torch.manual_seed(noise)
         state = torch.get_rng_state()
-        apply_(method, model, graph=graph, seed=5, **_supply(method, member))
+        apply_(method, model, graph=graph, seed=5, **supply(method, member))
         assert torch.equal(state, torch.get_rng_state()), "the global generator was used"
         results.append(bits(model))
     same(results[0], results[1], "differs between two runs with one seed:")
@@ -149,11 +149,11 @@ def check_three_ways_agree(method: Any, member: ZooModel) -> None:
     model, graph, _ = aged(member)
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     stored = OneAtATime({name: tensor.clone() for name, tensor in tensors_of(model).items()})
-    supply = _supply(method, member)
-    edits = plan(method, model, graph=graph, seed=3, **supply).edits
+    given = supply(method, member)
+    edits = plan(method, model, graph=graph, seed=3, **given).edits
     streamed = {change.tensor: change.new for change in compute(edits, stored)}
-    apply_(method, model, graph=graph, seed=3, **supply)
-    apply_(method, state, graph=graph, seed=3, **supply)
+    apply_(method, model, graph=graph, seed=3, **given)
+    apply_(method, state, graph=graph, seed=3, **given)
     live = model.state_dict()
     same({n: live[n] for n in state}, state, "differs between model and state dict:")
     same({n: live[n] for n in streamed}, streamed, "differs between model and stream:")
@@ -163,10 +163,10 @@ def check_optimizer_state_begins_again_where_edited(method: Any, member: ZooMode
     """State of tensors edited whole is gone, of others zero where edited and bit-equal elsewhere; steps go on."""
     for make in (sgd, torch.optim.Adam, amsgrad):
         model, graph, optimizer = aged(member, make)
-        planned = plan(method, model, graph=graph, **_supply(method, member))
+        planned = plan(method, model, graph=graph, **supply(method, member))
         stale = regions([edit for edit in planned.edits if edit.clear_moments], tensors_of(model))
         remembered = memory(model, optimizer)
-        apply_(method, model, optimizer, graph=graph, **_supply(method, member))
+        apply_(method, model, optimizer, graph=graph, **supply(method, member))
         after = memory(model, optimizer)
         whole = {name for name, region in stale.items() if region.all()}
         left = {name.partition("|")[0] for name in after}
@@ -184,7 +184,7 @@ def check_optimizer_state_begins_again_where_edited(method: Any, member: ZooMode
 def check_every_parameter_is_told_of(method: Any, member: ZooModel) -> None:
     """Every parameter is in the record: edited, frozen by surgery, or skipped with a reason."""
     model, graph, _ = aged(member)
-    record = apply_(method, model, graph=graph, **_supply(method, member))
+    record = apply_(method, model, graph=graph, **supply(method, member))
     told = {row.tensor for row in record.rows} | {skip.tensor.partition("[")[0] for skip in record.skips}
     told |= {name for operation in record.surgery for name in operation.freezes}
     silent = [name for name in graph.parameters if name not in told]
@@ -201,7 +201,7 @@ def check_frozen_parameters_stay(method: Any, member: ZooModel) -> None:
     before = bits(model)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NoEffectWarning)
-        record = apply_(method, model, graph=graph, **_supply(method, member))
+        record = apply_(method, model, graph=graph, **supply(method, member))
     told = {skip.tensor.partition("[")[0] for skip in record.skips}
     told |= {name for operation in record.surgery for name in operation.freezes}
     for name, parameter in still:
@@ -218,7 +218,7 @@ def check_parameters_keep_their_identity(method: Any, member: ZooModel) -> None:
     before = {n: [id(t), t.dtype, t.device, t.stride(), t.requires_grad] for n, t in live.items()}
     grads = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
     mode, hooked = {n: m.training for n, m in modules.items()}, {n: hooks_of(m) for n, m in modules.items()}
-    record = apply_(method, model, graph=graph, **_supply(method, member))
+    record = apply_(method, model, graph=graph, **supply(method, member))
     frozen = {name for operation in record.surgery for name in operation.freezes}
     operated = {operation.module for operation in record.surgery}
     resting = [n for n in modules for path in operated if frozen and f"{n}.".startswith(f"{path}.")]
@@ -237,15 +237,15 @@ def check_degenerate_weights_stay_finite(method: Any, member: ZooModel) -> None:
     for spoil in (torch.zeros_like, rank_one):
         model, graph, _ = aged(member)
         overwrite(model, spoil)
-        apply_(method, model, graph=graph, **_supply(method, member))
+        apply_(method, model, graph=graph, **supply(method, member))
         for name, tensor in bits(model).items():
             assert torch.isfinite(tensor).all(), f"{name} is not finite after {spoil.__name__}"
     model, graph, _ = aged(member)
     model.to(torch.bfloat16)
     wide = {n: t.float() if t.is_floating_point() else t for n, t in bits(model).items()}
-    edits = plan(method, model, graph=graph, **_supply(method, member)).edits
+    edits = plan(method, model, graph=graph, **supply(method, member)).edits
     oracle = {change.tensor: change.new for change in compute(edits, wide)}
-    apply_(method, model, graph=graph, **_supply(method, member))
+    apply_(method, model, graph=graph, **supply(method, member))
     for name, tensor in bits(model).items():
         assert torch.isfinite(tensor).all(), f"{name} is not finite in bfloat16"
         if name in oracle and tensor.is_floating_point():
@@ -255,7 +255,7 @@ def check_degenerate_weights_stay_finite(method: Any, member: ZooModel) -> None:
 def check_nan_is_refused(method: Any, member: ZooModel) -> None:
     """A NaN in a tensor that is to be edited is refused by name, and nothing is written."""
     model, graph, optimizer = aged(member)
-    edited = [edit.tensor for edit in plan(method, model, graph=graph, **_supply(method, member)).edits]
+    edited = [edit.tensor for edit in plan(method, model, graph=graph, **supply(method, member)).edits]
     if not edited:
         return
     victim = tensors_of(model)[edited[-1]]
@@ -266,7 +266,7 @@ def check_nan_is_refused(method: Any, member: ZooModel) -> None:
     name = next(n for n, t in tensors_of(model).items() if t is victim)
     before, moments = bits(model), memory(model, optimizer)
     try:
-        apply_(method, model, optimizer, graph=graph, **_supply(method, member))
+        apply_(method, model, optimizer, graph=graph, **supply(method, member))
     except EditError as error:
         assert name in str(error), "the error does not name the tensor"
     else:
@@ -281,7 +281,7 @@ def check_a_late_failure_leaves_no_trace(method: Any, member: ZooModel) -> None:
     failing = _FailsAtTheEnd(method)
     before, moments = bits(model), memory(model, optimizer)
     try:
-        apply_(failing, model, optimizer, graph=graph, **_supply(method, member))
+        apply_(failing, model, optimizer, graph=graph, **supply(method, member))
     except EditError:
         same(before, bits(model), "changed in spite of the error:")
         same(moments, memory(model, optimizer), "moments changed in spite of the error:")
@@ -293,7 +293,7 @@ def check_undo(method: Any, member: ZooModel) -> None:
     """Undo brings every bit of weights and moments back."""
     model, graph, optimizer = aged(member)
     before, moments = bits(model), memory(model, optimizer)
-    record = apply_(method, model, optimizer, graph=graph, **_supply(method, member))
+    record = apply_(method, model, optimizer, graph=graph, **supply(method, member))
     assert str(record), "the record prints as nothing"
     record.undo()
     same(before, bits(model), "not undone:")
@@ -339,19 +339,19 @@ def _objects(model: Any, named: Mapping[str, torch.Tensor]) -> dict[str, torch.T
     return {name: tensor for name, tensor in named.items() if id(tensor) in there}
 
 
-def _supply(method: Any, member: ZooModel) -> dict[str, Any]:
+def supply(method: Any, member: ZooModel) -> dict[str, Any]:
     """Return what a method's card says that it needs, and initial weights where they cannot be drawn."""
     graph = graph_of(member)
     drawn = all(graph.has_initializer(name) for name in graph.parameters)
-    supply: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     if not drawn or "reference" in method.card.needs:
-        supply["reference"] = dict(initial(member))
+        given["reference"] = dict(initial(member))
     if "data" in method.card.needs:
         example = member.example()
-        supply["data"] = [example, pytree.tree_map(lambda t: t[: len(t) // 2], example)]
+        given["data"] = [example, pytree.tree_map(lambda t: t[: len(t) // 2], example)]
     if "loss" in method.card.needs:
-        supply["loss"] = partial(_small_outputs, member=member)
-    return supply
+        given["loss"] = partial(_small_outputs, member=member)
+    return given
 
 
 def _small_outputs(model: Any, batch: Any, member: ZooModel) -> torch.Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from rekindle.edits.write import Journal
 from rekindle.graph.own_run import is_own_run
+from rekindle.graph.surroundings import dispatch_modes
 from rekindle.testing.aged import hooks
 
 HOME = str(Path(__file__).resolve().parent.parent)
@@ -65,12 +66,70 @@ class Lines:
         return self._line
 
 
-def moments_to_raise(lines: Lines) -> Iterator[tuple[Line, int]]:
-    """Yield every line with its first time, and with its last where it was run several times."""
+def moments_to_raise(lines: Lines, *, thorough: bool = True) -> Iterator[tuple[Line, int]]:
+    """Yield every line with its first time, and with its last where it was run several times.
+
+    Args:
+        lines: From a run that was not interrupted.
+        thorough: Otherwise the last time only of lines that were run after the first write.
+    """
     for line, count in lines.counts.items():
         yield line, 1
-        if count > 1:
+        if count > 1 and (thorough or line in lines.writing):
             yield line, count
+
+
+Work = Callable[[], tuple[nn.Module, torch.optim.Optimizer, Callable[[], Any]]]
+
+
+def check_interrupts(make: Work, *, undo: bool = True, thorough: bool = True) -> int:
+    """Interrupt a treatment at every line: model, optimizer and torch's modes are as they were, or it is finished.
+
+    Args:
+        make: Returns a model, its optimizer, and the treatment of both as a function without arguments.
+        undo: Whether the treatment keeps the old values. Without them it goes on to its end once it has begun.
+        thorough: See `moments_to_raise`.
+
+    Returns:
+        How many moments were tried.
+
+    Raises:
+        AssertionError: Something was left half done; the message names the lines.
+    """
+    model, optimizer, treat = make()
+    lines = Lines()
+    lines.run(treat)
+    finished = picture(model, optimizer)
+    broken, tried = [], 0
+    for line, time in moments_to_raise(lines, thorough=thorough):
+        wrong = _interrupted(make, line, time, finished, undo)
+        tried += 1
+        if wrong:
+            broken.append(f"{Path(line[0]).relative_to(HOME)}:{line[1]}, time {time}: {wrong}")
+    assert not broken, f"{len(broken)} of {tried} interrupts:\n" + "\n".join(broken[:20])
+    return tried
+
+
+def _interrupted(make: Work, line: Line, time: int, finished: Mapping[str, Any], undo: bool) -> str:
+    """Interrupt one treatment and return what is wrong afterwards, or nothing."""
+    model, optimizer, treat = make()
+    before = picture(model, optimizer)
+    record = None
+    try:
+        record = Lines(line, time).run(treat)
+    except KeyboardInterrupt as error:
+        record = getattr(error, "record", None)
+        if record is not None and undo:
+            return "the treatment was finished though it can be taken back"
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    if record is None:
+        return difference(before, picture(model, optimizer))
+    after = picture(model, optimizer)
+    return next((found for part in VALUES if (found := difference(finished[part], after[part], part))), "")
+
+
+VALUES = ("tensors", "state", "counters", "hooks", "modes", "generator")  # of a picture: what is no object's identity
 
 
 def picture(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
@@ -97,6 +156,9 @@ def picture(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any
             torch.are_deterministic_algorithms_enabled(),
             is_own_run(),
             len(warnings.filters),
+            dispatch_modes(),
+            torch.get_num_threads(),
+            str(getattr(sys.modules.get("torch._dynamo.eval_frame"), "_stance", None)),
         ),
     }
 
