@@ -172,15 +172,16 @@ def _alike(model: nn.Module) -> Iterator[list[tuple[str, nn.Module]]]:
         if any(len(shape) > 1 for shape in shapes.values()) and len(shapes) > 1:
             sets.setdefault(tuple(shapes.items()), []).append((path, module))
     for alike in sets.values():
-        stacks = {_stack(model, path) for path, _ in alike}
-        if len(alike) > 1 and not (len(stacks) == 1 and None not in stacks):
+        if len(alike) > 1 and len({_without_numbers(model, path) for path, _ in alike}) > 1:
             yield alike
 
 
-def _stack(model: nn.Module, path: str) -> str | None:
-    """Return the path of the list that a module stands in, None if it stands alone."""
-    parent = path.rpartition(".")[0]
-    return parent if isinstance(model.get_submodule(parent), (nn.ModuleList, nn.Sequential)) else None
+def _without_numbers(model: nn.Module, path: str) -> str:
+    """Return a path with a star for each number in a list, by which blocks of one stack are told from others."""
+    parts = path.split(".")
+    owners = [model.get_submodule(".".join(parts[:depth])) for depth in range(len(parts))]
+    lists = (nn.ModuleList, nn.Sequential)
+    return ".".join("*" if isinstance(owner, lists) else part for owner, part in zip(owners, parts, strict=True))
 
 
 def _idle(path: str, module: nn.Module, graph: UnitGraph, held: set[int]) -> str:

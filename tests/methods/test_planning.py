@@ -1,0 +1,157 @@
+"""What is touched, and what is said: frozen parameters, and a word about every parameter."""
+
+import pytest
+import torch
+from torch import nn
+
+import rekindle as rk
+from rekindle.errors import PlanError
+
+X = torch.ones(3, 4)
+FROZEN = "frozen (requires_grad=False); frozen=True treats it"
+
+
+def net() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 2))
+
+
+def backbone_frozen() -> nn.Sequential:
+    model = net()
+    for layer in (model[0], model[1]):
+        layer.requires_grad_(False)
+    return model
+
+
+def why(record) -> dict[str, str]:
+    return {skip.tensor: skip.reason for skip in record.skips}
+
+
+@pytest.mark.parametrize("spec", ["fire", "shrink_perturb", "full_reset", "dirac_reset", "rescale", "dsd:scope=global"])
+def test_frozen_parameters_stay_and_are_in_the_record(spec):
+    model = backbone_frozen()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    record = rk.apply_(spec, model, example=X)
+    changed = {name for name, tensor in model.state_dict().items() if not torch.equal(tensor, before[name])}
+    assert changed and not {name for name in changed if name.startswith(("0.", "1."))}
+    assert "frozen" in why(record)["0.weight"] and record.changed
+
+
+@pytest.mark.parametrize("spec", ["fire", "shrink_perturb", "full_reset"])
+def test_frozen_parameters_are_treated_when_asked_for(spec):
+    model, plain = backbone_frozen(), net()
+    record = rk.apply_(spec, model, example=X, frozen=True)
+    rk.apply_(spec, plain, example=X)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), plain.parameters(), strict=True))
+    assert not any("frozen" in reason for reason in why(record).values())
+    assert not model[0].weight.requires_grad
+
+
+def test_a_boundary_leaves_frozen_parameters_alone():
+    model = backbone_frozen()
+    before = model[0].weight.clone()
+    trained = [p for p in model.parameters() if p.requires_grad]
+    keeper = rk.Keeper(model, torch.optim.Adam(trained), ["full_reset"], example=X)
+    (record,) = keeper.boundary()
+    assert torch.equal(model[0].weight, before) and why(record)["0.weight"] == FROZEN
+    treats = rk.Keeper(model, None, ["full_reset"], example=X, frozen=True)
+    treats.boundary()
+    assert not torch.equal(model[0].weight, before)
+
+
+def test_the_head_that_was_frozen_by_injection_stays_frozen_in_later_treatments():
+    model = net()
+    rk.plasticity_injection_(model, head="5")
+    kept = model[5].frozen.weight.clone()
+    record = rk.full_reset_(model)
+    assert torch.equal(model[5].frozen.weight, kept)
+    assert why(record)["5.frozen.weight"] == FROZEN and why(record)["5.twin.weight"] == FROZEN
+
+
+def test_the_base_below_lora_stays():
+    class Lora(nn.Module):
+        """As PEFT has it: a frozen base and two small matrices beside it."""
+
+        def __init__(self, base):
+            super().__init__()
+            self.base = base.requires_grad_(False)
+            self.lora_a, self.lora_b = nn.Linear(base.in_features, 2, bias=False), nn.Linear(2, base.out_features)
+
+        def forward(self, x):
+            return self.base(x) + self.lora_b(self.lora_a(x))
+
+    model = nn.Sequential(Lora(nn.Linear(4, 6)), nn.ReLU(), Lora(nn.Linear(6, 2)))
+    before = [model[0].base.weight.clone(), model[2].base.weight.clone()]
+    record = rk.fire_(model, example=X)
+    assert torch.equal(before[0], model[0].base.weight) and torch.equal(before[1], model[2].base.weight)
+    assert why(record)["0.base.weight"] == FROZEN
+    assert {row.tensor for row in record.rows} >= {"0.lora_a.weight", "2.lora_b.weight"}
+
+
+def test_what_belongs_to_a_frozen_tensor_under_weight_norm_stays_with_it():
+    model = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 3)), nn.ReLU(), nn.Linear(3, 2))
+    direction = model[0].parametrizations.weight.original1.requires_grad_(False)
+    gain = model[0].parametrizations.weight.original0
+    before = [direction.clone(), gain.clone()]
+    record = rk.fire_(model, example=X)
+    assert torch.equal(direction, before[0]) and torch.equal(gain, before[1])
+    assert "goes with 0.parametrizations.weight.original1" in why(record)["0.parametrizations.weight.original0"]
+
+
+class Reader(nn.Module):
+    """A recurrent layer, a table of positions, and a target network that the forward pass does not use."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(5, 4))
+        self.lstm = nn.LSTM(4, 6, batch_first=True)
+        self.head = nn.Linear(6, 2)
+        self.target = nn.Linear(6, 2)
+
+    def forward(self, x):
+        return self.head(self.lstm(x + self.table)[0])
+
+
+ONE_SHOT = [card.key for card in rk.list_methods() if card.kind == "one-shot"]
+
+
+@pytest.mark.filterwarnings("ignore::rekindle.errors.NoEffectWarning")
+@pytest.mark.parametrize("example", [None, torch.ones(2, 5, 4)], ids=["scanned", "traced"])
+@pytest.mark.parametrize("key", ONE_SHOT)
+def test_every_parameter_is_in_every_record(key, example):
+    model = Reader()
+    initial = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    given = {"data": [torch.ones(2, 5, 4)], "loss": lambda net, batch: net(batch).square().mean()}
+    settings = {"plasticity_injection": ":head=head", "layerwise": ":blocks=lstm|head", "fire": ":attention=all"}
+    try:
+        record = rk.apply_(f"{key}{settings.get(key, '')}", model, example=example, reference=initial, **given)
+    except rk.RekindleError as refused:  # it says what it needs, and nothing was done
+        assert example is None or key in ("layerwise", "mono_sparse", "doubly_sparse", "mutually_frozen"), refused
+        return
+    told = {row.tensor for row in record.rows} | {skip.tensor.partition("[")[0] for skip in record.skips}
+    told |= {name for operation in record.surgery for name in operation.freezes}
+    assert set(initial) - told == set()
+    assert all(why(record).values())
+
+
+def test_the_reasons_say_what_is_the_matter():
+    record = rk.fire_(Reader(), example=torch.ones(2, 5, 4))
+    reasons = why(record)
+    assert "forward pass" in reasons["target.weight"]
+    assert "vector" in reasons["head.bias"] or "fire" in reasons["head.bias"]
+    assert reasons["table"] and reasons["lstm.weight_ih_l0"]
+
+
+def test_a_state_dict_alone_is_refused():
+    with pytest.raises(PlanError, match="graph= beside a state dict"):
+        rk.apply_("full_reset", net().state_dict())
+
+
+def test_an_optimizer_that_holds_none_of_the_model_s_parameters_is_refused():
+    model, other = net(), net()
+    before = model[0].weight.clone()
+    with pytest.raises(PlanError, match="holds none of them"):
+        rk.full_reset_(model, torch.optim.Adam(other.parameters()))
+    assert torch.equal(model[0].weight, before)
+    rk.full_reset_(model, torch.optim.Adam(model[0].parameters()))  # a part of them is common
+    assert not torch.equal(model[0].weight, before)
