@@ -157,3 +157,12 @@ def test_an_interrupt_after_the_first_write_finishes_and_carries_the_record():
 def test_a_chain_that_changes_nothing_warns():
     with pytest.warns(NoEffectWarning, match="changes nothing"):
         rk.apply_("shrink_perturb:shrink=0+dsd:fraction=0", net())
+
+
+def test_edits_that_leave_every_value_as_it_is_warn():
+    """As fire on the zeros that LoRA begins with."""
+    model = nn.Sequential(nn.Linear(4, 3, bias=False))
+    nn.init.zeros_(model[0].weight)
+    with pytest.warns(NoEffectWarning, match="every value that it edits stays as it is"):
+        record = rk.fire_(model, example=X)
+    assert record.changed == 0 and len(record.rows) == 1

@@ -11,6 +11,7 @@ from torch import nn
 
 from rekindle.edits.copies import Copies, CopyLink, Follower, led
 from rekindle.edits.edit import Edits, Skip
+from rekindle.edits.record import Row
 from rekindle.edits.transaction import Target
 from rekindle.errors import NoEffectWarning, PlanError
 from rekindle.graph import UnitGraph, trace
@@ -147,11 +148,22 @@ def _why(name: str, graph: UnitGraph, frozen: frozenset[str], key: str) -> str:
     return f"{known} {key} treats with these settings"
 
 
-def warn_of_nothing(chain: Sequence[Any], content: Edits, *, stacklevel: int) -> None:
-    """Warn if a plan changes nothing, with the reasons."""
-    if content.edits or content.surgery:
+def warn_of_nothing(
+    chain: Sequence[Any], content: Edits, rows: Sequence[Row] | None = None, *, stacklevel: int
+) -> None:
+    """Warn if a plan changes nothing, with the reasons.
+
+    Args:
+        chain: The methods.
+        content: What was planned.
+        rows: The edits in numbers, if they are known: those of a matrix of zeros may leave it as it is.
+        stacklevel: Of the warning, from the caller's caller.
+    """
+    still = rows is not None and bool(rows) and not any(row.changed for row in rows)
+    if (content.edits and not still) or content.surgery:
         return
     named = " + ".join(map(str, chain))
-    reasons = list(dict.fromkeys(skip.reason for skip in content.skips))
+    reasons = ["every value that it edits stays as it is"] if still else []
+    reasons += dict.fromkeys(skip.reason for skip in content.skips)
     why = "; ".join(reasons[:3]) or "there is nothing that it applies to with these settings"
     warnings.warn(f"the plan of {named} changes nothing: {why}", NoEffectWarning, stacklevel=stacklevel + 1)

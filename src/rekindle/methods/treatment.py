@@ -175,8 +175,9 @@ class Treatment:
 
     def _record(self) -> ChangeRecord:
         """Return one record of the whole chain; warn if nothing was done."""
-        warn_of_nothing(self._methods, sum((each.content for each in self._done), Edits()), stacklevel=5)
         records = self._records()
+        content = sum((each.content for each in self._done), Edits())
+        warn_of_nothing(self._methods, content, [row for record in records for row in record.rows], stacklevel=5)
         if len(records) == 1:
             return records[0]
         return ChangeRecord(
