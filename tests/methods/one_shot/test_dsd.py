@@ -76,3 +76,16 @@ def test_the_contract_catches_an_edit_that_touches_more_than_it_says():
 
     with pytest.raises(AssertionError, match="changed outside the plan"):
         check_method(Liar(), [ZOO["mlp"]])
+
+
+def test_what_is_frozen_is_not_counted_among_the_smallest_of_all():
+    model, alone = net(), net()
+    with torch.no_grad():
+        model[0].weight.mul_(1e-6)
+    model[0].requires_grad_(False)
+    frozen = model[0].weight.clone()
+    record = rk.dsd_(model, fraction=0.3, scope="global", which="weights")
+    assert torch.equal(model[0].weight, frozen) and record.changed == round(0.3 * model[2].weight.numel())
+    rk.dsd_(alone[2], fraction=0.3, which="weights")
+    changed = [layer.weight != net()[2].weight for layer in (model[2], alone[2])]
+    assert torch.equal(*changed)
