@@ -8,6 +8,7 @@ from pathlib import Path
 
 from papers.catalog import EXPERIMENTS
 from papers.experiment import Experiment, Row
+from papers.outdated import OUTDATED
 from papers.pipeline import results_folder
 from rekindle.lab.runs import read_lines
 
@@ -43,6 +44,10 @@ def index(folder: Path = HERE) -> str:
         "## Published numbers",
         "Only where a study has the published settings, and the numbers are printed in our copy.",
         _table(["experiment", "preset", "published numbers that agree"], numbers),
+        "## Made by older code",
+        "The code of now gives other numbers in these cells; they are to be measured again. How they were found: "
+        "[outdated.py](outdated.py).",
+        _table(["experiment", "cells", "what has changed"], _outdated(folder)),
         "## Not measured",
         _table(["experiment", "minutes", "needs"], unmeasured),
     ]
@@ -73,6 +78,11 @@ def claim_lines(rows: Sequence[Row]) -> Lines:
 def _papers() -> Lines:
     papers = dict.fromkeys(experiment.paper for experiment in EXPERIMENTS.values())
     return [[paper.name, paper.title, f"[{paper.folder}]({paper.folder})"] for paper in papers]
+
+
+def _outdated(folder: Path) -> Lines:
+    found = [(EXPERIMENTS[name], old) for name, old in OUTDATED.items()]
+    return [[one.name, old.cells, old.why] for one, old in found if find_rows(one, folder) is not None]
 
 
 def _needs(experiment: Experiment) -> list[str]:
