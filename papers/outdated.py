@@ -2,7 +2,7 @@
 
 How they were found: every cell of every measured experiment, cut down to a few steps on small random images, was
 trained by the code before a change and by the code after it, and the rows were compared bit by bit. What is not named
-here came out the same; ReDo and SNR recycle nothing in the reduced settings of F Fig. 2, so that nothing is said of them.
+here came out the same; ReDo and SNR recycle nothing in the reduced settings of F Fig. 2: nothing is said of them.
 """
 
 from __future__ import annotations
