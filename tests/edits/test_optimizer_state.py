@@ -297,3 +297,53 @@ def test_what_a_trainer_puts_around_an_optimizer_is_looked_through():
 def test_every_known_kind_is_tried_here():
     assert {name.partition(" ")[0] for name in MAKE | MIXES} | {"LBFGS"} == set(KNOWN)
     assert meaning_of(Own([nn.Parameter(torch.zeros(1))]), {}) is None
+
+
+@pytest.mark.parametrize("spec", ["fire", "head_reset", "plasticity_injection"])
+@pytest.mark.parametrize("name", ["SGD fused", "Adagrad"])
+def test_optimizers_that_do_not_make_state_go_on_after_a_part_was_treated(name, spec):
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), torch.ones(5, 4)
+    make = {"SGD fused": lambda p: optim.SGD(p, 0.1, momentum=0.9, fused=True), "Adagrad": optim.Adagrad}[name]
+    optimizer = make(model.parameters())
+    for number in range(4):
+        if number == 2:
+            rk.apply_(spec, model, optimizer, example=x)
+        optimizer.zero_grad()
+        model(x).square().sum().backward()
+        optimizer.step()
+    assert all(torch.isfinite(p).all() for p in model.parameters())
+
+
+def test_lbfgs_forgets_everything_also_when_asked_to_drop():
+    model, x = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)), torch.randn(8, 4)
+    optimizer = optim.LBFGS(model.parameters())
+
+    def closure():
+        optimizer.zero_grad()
+        loss = (model(x) - 1).square().mean()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    record = rk.head_reset_(model, optimizer, example=x, optimizer_state="drop")
+    assert not optimizer.state and "all tensors" in record.notices[0]
+
+
+@pytest.mark.parametrize("name", ["AdamWScheduleFree", "SGDScheduleFree"])
+def test_per_step_methods_reach_the_weights_that_are_used(name):
+    pytest.importorskip("schedulefree")
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)), torch.randn(32, 8)
+    optimizer = MAKE[name](model.parameters())
+    keeper = rk.Keeper(model, optimizer, "weight_clip:kappa=0.5", example=x)
+    for group in optimizer.param_groups:
+        group["lr"] = 0.05
+    for _ in range(100):
+        optimizer.zero_grad()
+        (model(x) - 10 * x[:, :4]).square().mean().backward()
+        optimizer.step()
+        keeper.step()
+    bound = 0.5 / math.sqrt(8)
+    optimizer.eval()
+    assert float(model[0].weight.detach().abs().max()) <= bound * (1 + 1e-5)

@@ -136,3 +136,38 @@ def test_other_precisions(dtype):
     before = parameter.detach().clone()
     optimizer.step()
     torch.testing.assert_close((before - parameter.detach())[1].float(), torch.full((2,), 0.1), rtol=0.1, atol=0)
+
+
+def test_a_checkpoint_that_is_restored_is_not_corrected():
+    """Its elements are old, also where the step counters fit."""
+    for steps in (0, 3):
+        parameter, optimizer = trained(100)
+        good = copy.deepcopy((parameter.detach(), optimizer.state_dict()))
+        begin_again(parameter, optimizer, 1)
+        for _ in range(steps):
+            step(parameter, optimizer)
+        undisturbed, other = trained(100)
+        with torch.no_grad():
+            parameter.copy_(good[0])
+        optimizer.load_state_dict(good[1])
+        for _ in range(5):
+            assert torch.equal(step(parameter, optimizer), step(undisturbed, other))
+        assert hooks(optimizer) == 0
+
+
+def test_gradients_that_a_hook_clears_do_not_turn_it_off():
+    parameter, optimizer = trained(500)
+    optimizer.register_step_post_hook(lambda *_: optimizer.zero_grad())
+    begin_again(parameter, optimizer, 1)
+    for _ in range(10):
+        torch.testing.assert_close(step(parameter, optimizer), torch.ones(3, 2), rtol=1e-3, atol=0)
+
+
+def test_the_hook_can_go_while_others_follow():
+    parameter, optimizer = trained(50, betas=(0.9, 0.95))
+    begin_again(parameter, optimizer, 1)
+    seen = []
+    optimizer.register_step_post_hook(lambda *_: seen.append(1))
+    for _ in range(60):
+        step(parameter, optimizer)
+    assert len(seen) == 60 and hooks(optimizer) == 1 and not optimizer._optimizer_step_pre_hooks

@@ -46,7 +46,7 @@ def test_prepare_writes_nothing_and_commit_writes_all():
     assert transaction.finished and [row.tensor for row in transaction.rows] == ["0.weight", "2.bias"]
     assert torch.equal(model[0].weight, before[0] / 2) and model[0].weight not in optimizer.state
     assert model[2].new.weight.requires_grad and not model[2].frozen.weight.requires_grad
-    undo([transaction], [transaction])
+    undo([transaction])
     assert equal(values(model), before) and len(optimizer.state) == kept
 
 
@@ -99,7 +99,7 @@ def test_links_of_one_treatment_are_taken_back_last_first_and_each_alone():
     keeper = rk.Keeper(model, optimizer, ["shrink_perturb", "dirac_reset"])
     before = values(model)
     first, second = keeper.boundary()
-    with pytest.raises(EditError, match="later methods of the same treatment"):
+    with pytest.raises(EditError, match="written or replaced since"):
         first.undo()
     second.undo()
     assert not equal(values(model), before)
@@ -113,11 +113,86 @@ def test_links_about_different_tensors_are_independent():
     one, other = (prepare(Edits((halve(name),)), model) for name in ("0.weight", "2.weight"))
     for each in (one, other):
         each.commit()
-    undo([one], [one, other])
+    undo([one])
     assert torch.equal(model[0].weight, before[0]) and torch.equal(model[2].weight, before[2] / 2)
     with torch.no_grad():
         model[2].weight.add_(1)
     with pytest.raises(EditError, match="1 of 1 written or replaced since"):
-        undo([other], [one, other])
-    undo([other], [one, other], force=True)
+        undo([other])
+    undo([other], force=True)
     assert equal(values(model), before)
+
+
+FAST = {
+    "fused Adam": lambda p: torch.optim.AdamW(p, fused=True),
+    "fused SGD": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, fused=True),
+    "by .data": None,
+}
+
+
+@pytest.mark.parametrize("way", FAST)
+def test_undo_notices_training_that_torch_does_not_count(way):
+    model = net()
+    optimizer = FAST[way](model.parameters()) if FAST[way] else None
+    record = rk.apply_("fire", model, optimizer, example=torch.ones(1, 4))
+    if optimizer is None:
+        model[0].weight.data.add_(0.1)
+    else:
+        model(torch.ones(5, 4)).square().sum().backward()
+        optimizer.step()
+    before = values(model)
+    with pytest.raises(EditError, match="written or replaced since"):
+        record.undo()
+    assert equal(values(model), before)
+
+
+def assign(model, optimizer):
+    model.load_state_dict({name: tensor.clone() for name, tensor in model.state_dict().items()}, assign=True)
+
+
+def load_optimizer(model, optimizer):
+    optimizer.load_state_dict(optimizer.state_dict())
+
+
+def replace_module(model, optimizer):
+    model[2] = nn.Linear(3, 2)
+
+
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("change", [assign, load_optimizer, replace_module])
+def test_undo_that_would_reach_nothing_is_refused(change, force):
+    model, optimizer = trained()
+    record = rk.full_reset_(model, optimizer)
+    change(model, optimizer)
+    with pytest.raises(EditError, match="others in their places"):
+        record.undo(force=force)
+
+
+def test_treatments_are_undone_one_after_the_other():
+    model, _ = trained()
+    before = values(model)
+    first = rk.fire_(model, example=torch.ones(1, 4))
+    second = rk.full_reset_(model)
+    with pytest.raises(EditError, match="written or replaced since"):
+        first.undo()
+    second.undo()
+    first.undo()
+    assert equal(values(model), before)
+
+
+def test_the_record_of_half_precision_is_that_of_the_stored_values():
+    model = net().to(torch.bfloat16)
+    before = values(model)
+    with pytest.warns(rk.NoEffectWarning, match="stays as it is"):
+        record = rk.apply_("shrink_perturb:shrink=0.00001", model)
+    assert record.changed == 0 and equal(values(model), before)
+    record = rk.apply_("rescale:proportional=false", model, example=torch.ones(1, 4, dtype=torch.bfloat16))
+    for row in record.rows:
+        assert row.norm_after == pytest.approx(float(model.state_dict()[row.tensor].float().norm()), rel=1e-6)
+
+
+def test_tensors_without_values_are_refused():
+    with torch.device("meta"):
+        model = net()
+    with pytest.raises(EditError, match="meta device"):
+        rk.full_reset_(model)

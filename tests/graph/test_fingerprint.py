@@ -29,11 +29,17 @@ def drop_a_parameter(model):
     model[0].bias = None
 
 
+def freeze(model):
+    model[0].requires_grad_(False)
+
+
 def other_type(model):
     model.to(torch.float64)
 
 
-@pytest.mark.parametrize("change", [replace_inner, replace_parameter, add_a_module, drop_a_parameter, other_type])
+@pytest.mark.parametrize(
+    "change", [replace_inner, replace_parameter, add_a_module, drop_a_parameter, other_type, freeze]
+)
 def test_a_change_is_noticed(change):
     model = net()
     fingerprint = Fingerprint(model)
@@ -43,7 +49,7 @@ def test_a_change_is_noticed(change):
 
 def test_what_keeps_the_parts_is_none():
     model = net()
-    fingerprint = Fingerprint(model)
+    fingerprint = Fingerprint(model, flags=False)
     assert fingerprint.holds()
     model(torch.ones(1, 3)).sum().backward()
     torch.optim.SGD(model.parameters(), lr=0.1).step()

@@ -7,6 +7,7 @@ from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.nn.parallel import DistributedDataParallel
 
+import rekindle as rk
 from rekindle.errors import GraphError
 from rekindle.graph.unwrap import as_written, bare, inside, is_distributed, refuse_sharded, unwrapped
 
@@ -177,3 +178,54 @@ def test_the_older_way_to_shard_is_refused_wherever_it_stands(one_process):
             bare(part)
         with pytest.raises(GraphError, match="sharded: FullyShardedDataParallel at 1\n"):
             bare(nn.Sequential(nn.Linear(2, 2), torch.compile(part)))
+
+
+class LightningModule(nn.Module):
+    """Known by its name: lightning need not be installed."""
+
+
+class Hands(LightningModule):
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+
+class AsItIs(Hands):
+    def forward(self, x, mask=None):
+        return self.net(x)
+
+
+class Prepares(Hands):
+    def forward(self, x):
+        return self.net((x - 128) / 64)
+
+
+class Finishes(Hands):
+    def forward(self, x):
+        return self.net(x).softmax(-1)
+
+
+class Twice(Hands):
+    def forward(self, x):
+        self.net(x)
+        return self.net(x)
+
+
+@pytest.mark.parametrize(
+    ("kind", "off"), [(Hands, True), (AsItIs, True), (Prepares, False), (Finishes, False), (Twice, False)]
+)
+def test_a_lightning_module_that_computes_something_is_the_model_itself(kind, off):
+    net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    model = kind(net)
+    assert bare(model) is (net if off else model)
+    assert model.net is net and list(model._modules) == ["net"]
+
+
+def test_what_is_prepared_is_seen_by_methods_that_run_the_model():
+    torch.manual_seed(0)
+    data = [255 * torch.rand(32, 2)]
+    model = Prepares(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2)))
+    plain = nn.Module()
+    plain.net, plain.__class__ = model.net, type("Plain", (nn.Module,), {"forward": Prepares.forward})
+    found = [rk.plan("layerwise", each, example=data[0], data=data).surgery[0].put for each in (model, plain)]
+    assert found[0] == found[1] and abs(found[0].mean) < 3

@@ -155,3 +155,30 @@ def test_an_optimizer_that_holds_none_of_the_model_s_parameters_is_refused():
     assert torch.equal(model[0].weight, before)
     rk.full_reset_(model, torch.optim.Adam(model[0].parameters()))  # a part of them is common
     assert not torch.equal(model[0].weight, before)
+
+
+def test_a_graph_of_another_structure_is_refused():
+    model = net()
+    graph = rk.trace(model, X)
+    model.append(nn.Linear(2, 2))
+    with pytest.raises(PlanError, match="one of another: 6.bias and 1 more differ"):
+        rk.apply_("full_reset", model, graph=graph)
+
+
+def test_a_state_dict_says_what_it_does_not_tell():
+    model = net()
+    record = rk.apply_("full_reset", {**model.state_dict(), "extra": torch.ones(3)}, graph=rk.trace(model, X))
+    assert "does not tell which parameters are frozen" in record.notices[0]
+    assert why(record)["extra"] == "not in the graph that was given"
+
+
+@pytest.mark.parametrize("spec", ["full_reset", "welsr", "shrink_perturb"])
+def test_a_parametrization_that_is_not_known_is_not_drawn(spec):
+    from torch.nn.utils.parametrizations import orthogonal, spectral_norm
+
+    model = nn.Sequential(orthogonal(nn.Linear(4, 6)), nn.ReLU(), spectral_norm(nn.Linear(6, 2)))
+    before = model[0].weight.clone()
+    record = rk.apply_(spec, model)
+    assert torch.equal(model[0].weight, before)
+    assert "initializer" in why(record)["0.parametrizations.weight.original"]
+    assert "2.parametrizations.weight.original" in {row.tensor for row in record.rows}

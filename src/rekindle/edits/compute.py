@@ -115,7 +115,8 @@ def _compute_one(
         new_part = edit.op(part, *others) if edit.solve is None else edit.finished(part, solved.get(edit), *others)
         _check(edit, part, new_part)
         if views is not None:
-            rows.append(measure(edit, part, new_part, views))
+            stored = new_part.to(old.dtype).to(new_part.dtype)  # as it will be: half precision is rounded at the end
+            rows.append(measure(edit, part, stored, views))
         if edit.clear_moments:
             mask = edit.reach(work, *others)
             stale = mask if stale is None else stale | mask
@@ -138,6 +139,12 @@ def _fetch(name: str, tensors: Tensors) -> Tensor:
             fix="plan on the model that you edit: trace it again if it was rebuilt or renamed",
         )
     tensor = tensors[name]
+    if tensor.is_meta:
+        raise EditError(
+            expected=f"values in {name}",
+            got="a tensor on the meta device, which has none",
+            fix="load the weights first; nothing was changed",
+        )
     if tensor.is_floating_point() and not finite(tensor):
         bad = int((~torch.isfinite(tensor)).sum())
         raise EditError(

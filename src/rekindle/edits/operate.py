@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rekindle.edits.inserted import Injected
-from rekindle.edits.optimizer_state import inner
+from rekindle.edits.optimizer_state import first_state, inner
 from rekindle.edits.standardize import standardize
 from rekindle.edits.surgery import Standardize, Surgery, Twins
 from rekindle.edits.write import Journal
@@ -142,7 +142,12 @@ def _leave_optimizers(each: Prepared, optimizers: Sequence[Any], journal: Journa
     frozen, placed = set(each.frozen), set()
     for optimizer in optimizers:
         for group in optimizer.param_groups:
-            placed |= _leave_group(each, group, frozen, journal)
+            there = _leave_group(each, group, frozen, journal)
+            for old in there:
+                new = each.instead[old][1]
+                if state := first_state(optimizer, group, old, new):
+                    journal.set(optimizer.state, new, state)
+            placed |= there
         for parameter in frozen:
             journal.drop(optimizer.state, parameter)
         for _, parameter in each.instead.values():

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from rekindle.edits.renewal import renew
+from rekindle.edits.renewal import corrects, renew
 from rekindle.edits.write import Journal
 from rekindle.errors import EditError
 from rekindle.text import counted
@@ -73,6 +73,7 @@ _ADAM = _meaning("exp_avg exp_avg_sq max_exp_avg_sq")
 _AVERAGED = Meaning(  # schedule-free: z is the weights themselves, and the step counter is the group's
     {"z": _weights, "exp_avg_sq": _zero}, shared={"k": 0, "weight_sum": 0.0, "lr_max": -1.0}
 )
+_FUSED_SGD = replace(_meaning("momentum_buffer"), lazy=False)  # it cannot do with a buffer for some parameters only
 _ROWS = "step row_var col_var variance exp_avg_sq_row exp_avg_sq_col exp_avg_sq exp_avg RMS"
 _CODES = Meaning(begins_again="tensor")  # 8 bits: blocks of entries share a scale, and zero is the lowest code
 
@@ -116,6 +117,8 @@ def meaning_of(optimizer: Any, group: Mapping[str, Any]) -> Meaning | None:
     Known are classes by name, also of optimizers that need not be installed, and classes derived from them.
     """
     kinds = type(optimizer).__mro__
+    if group.get("fused") and any(kind.__name__ == "SGD" for kind in kinds):
+        return _FUSED_SGD
     if any("8bit" in kind.__name__.lower() or kind.__module__.startswith("torchao.") for kind in kinds):
         return _CODES
     algorithm = group.get("algorithm")  # of our Muon, which has AdamW for some groups
@@ -225,7 +228,8 @@ def _decide_one(
     meaning = meaning_of(optimizer, group)
     if wish == "drop":
         begins = meaning if meaning is not None and not meaning.lazy else None
-        return StateChange(optimizer, tensor, group, name, begins, "tensor")
+        every = meaning is not None and meaning.begins_again == "all"
+        return StateChange(optimizer, tensor, group, name, begins, "all" if every else "tensor")
     own = optimizer.state.get(tensor, {})
     if meaning is None or (meaning is not _CODES and not all(meaning.knows(key) for key in own)):
         keys = [key for key in own if meaning is None or not meaning.knows(key)]
@@ -253,7 +257,7 @@ def _whole_groups(changes: Sequence[StateChange]) -> Iterable[StateChange]:
 
 def _told(changes: Sequence[StateChange], wish: OptimizerState | None) -> tuple[str, ...]:
     words = {
-        "elements": "begins again for the edited elements of",
+        "elements": "begins again for the edited elements of",  # see `edits.renewal`
         "tensor": "begins again for",
         "all": "begins again for all tensors, also those not edited; edited were",
     }
@@ -264,7 +268,56 @@ def _told(changes: Sequence[StateChange], wish: OptimizerState | None) -> tuple[
         if names:
             asked = ", dropped as asked for" if wish == "drop" else ""
             told.append(f"optimizer state ({', '.join(kinds)}{asked}) {word} {counted(names)}")
+    if any(change.reach == "elements" and corrects(change.optimizer) for change in changes):
+        told.append(
+            "the first steps of these elements are corrected by a hook on the optimizer: keeper.state_dict() carries "
+            "it, a copy or a saved state of the optimizer alone does not"
+        )
     return tuple(told)
+
+
+def first_state(optimizer: Any, group: Mapping[str, Any], old: Tensor, new: Tensor) -> dict[str, Any]:
+    """Return the state with which a new parameter takes the place of another, empty where the optimizer makes it."""
+    meaning = meaning_of(optimizer, group)
+    if meaning is None or meaning.lazy:
+        return {}
+    found: dict[str, Any] = {}
+    for key, value in optimizer.state.get(old, {}).items():
+        if key in meaning.entries and isinstance(value, Tensor):
+            found[key] = torch.zeros_like(new.detach()) + meaning.entries[key](new.detach(), group)
+        else:
+            found[key] = torch.zeros_like(value) if isinstance(value, Tensor) else value
+    return found
+
+
+def averaged_weights(tensors: Sequence[Tensor], optimizers: Sequence[Any]) -> list[tuple[int, Tensor, float]]:
+    """Return state that is weights itself: the number of its tensor, the state, and the share of it in the tensor.
+
+    Schedule-free optimizers keep z and show y = share z + (1 - share) x, ASGD keeps an average beside the weights
+    (share 0). What is done to the weights is to be done to them.
+    """
+    numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
+    found = []
+    for optimizer in map(inner, optimizers):
+        for group in optimizer.param_groups if _keeps_weights(type(optimizer)) else ():
+            meaning = meaning_of(optimizer, group)
+            keys = [key for key, start in meaning.entries.items() if start is _weights] if meaning is not None else []
+            for parameter in (p for p in group["params"] if id(p) in numbers and p in optimizer.state):
+                own = optimizer.state[parameter]
+                found += [(numbers[id(parameter)], own[key], _share(group)) for key in keys if key in own]
+    return found
+
+
+def _keeps_weights(cls: type[Any]) -> bool:
+    known = [KNOWN[kind.__name__] for kind in cls.__mro__ if kind.__name__ in KNOWN]
+    return any(start is _weights for meaning in known[:1] for start in meaning.entries.values())
+
+
+def _share(group: Mapping[str, Any]) -> float:
+    """Return how much of z is in the weights that a schedule-free optimizer shows now."""
+    if "weight_sum" not in group or not group.get("train_mode", True):
+        return 0.0
+    return 1 - float(group["betas"][0] if "betas" in group else group.get("momentum", 0.9))
 
 
 def begin_again(

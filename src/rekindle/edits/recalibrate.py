@@ -54,7 +54,7 @@ def recalibrate_(model: nn.Module, data: Data, *, batches: int | None = None) ->
             method=f"recalibrate_ over {found.batches} batches",
             rows=transaction.rows,
             skips=tuple(Skip(path, "no batch reaches it") for path in found.missing),
-            _undo=lambda force: undo([transaction], [transaction], force=force),
+            _undo=lambda force: undo([transaction], force=force),
         )
     except BaseException:
         transaction.roll_back()

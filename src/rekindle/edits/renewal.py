@@ -100,6 +100,7 @@ STEPS: dict[str, Step] = {
     "AdamWScheduleFree": _free_adam,
     "RAdamScheduleFree": _free_radam,
 }
+LOOKING = (_nadam, _free_adam, _free_radam)  # those that look at the gradient itself
 AVERAGES = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf")
 
 
@@ -110,23 +111,32 @@ class _Young:
     Attributes:
         where: Where they are.
         born: The step counter when each began.
-        seen: The step counter when they were last corrected: a step that the optimizer itself skipped (fused Adam, when
-            GradScaler found infinite gradients) does not move it.
+        seen: The step counter when they were last corrected. A step that the optimizer itself skipped (fused Adam, when
+            GradScaler found infinite gradients) does not move it; another jump means that a state was loaded.
+        average: One of the averages that are meant, to notice that others were loaded; None until the first step
+            where the ages themselves were loaded, beside a state of the optimizer that may come later.
     """
 
     where: tuple[Tensor, ...]
     born: Tensor
     seen: float
+    average: Tensor | None = None
 
     def joined(self, where: tuple[Tensor, ...], born: Tensor, shape: torch.Size) -> _Young:
         """Return these and others; an element that begins again once more is young once."""
         flat, other = (_flat(each, shape) for each in (self.where, where))
         stay = ~torch.isin(flat, other)
         kept = [torch.cat([mine[stay], theirs]) for mine, theirs in zip(self.where, where, strict=True)]
-        return _Young(tuple(kept), torch.cat([self.born[stay], born]), self.seen)
+        return _Young(tuple(kept), torch.cat([self.born[stay], born]), self.seen, self.average)
 
-    def only(self, mask: Tensor, seen: float) -> _Young:
-        return _Young(tuple(index[mask] for index in self.where), self.born[mask], seen)
+    def only(self, mask: Tensor, seen: float, average: Tensor | None) -> _Young:
+        return _Young(tuple(index[mask] for index in self.where), self.born[mask], seen, average)
+
+    def belongs_to(self, own: Mapping[str, Any], now: float | None) -> bool:
+        """Tell whether the optimizer's state is the one that these elements began again in."""
+        if now is None or now not in (self.seen, self.seen + 1):
+            return False
+        return self.average is None or _average(own) is self.average
 
 
 def _flat(where: tuple[Tensor, ...], shape: torch.Size) -> Tensor:
@@ -142,6 +152,8 @@ class _Nursery:
     def __init__(self, optimizer: Optimizer) -> None:
         self.young: dict[Tensor, _Young] = {}
         self.handle: Any = None
+        self._leaving: Any = None
+        self._running = False
         self._optimizer = weakref.ref(optimizer)
 
     def give(self, young: dict[Tensor, _Young]) -> None:
@@ -150,12 +162,37 @@ class _Nursery:
         self.young = young
         if young and self.handle is None and optimizer is not None:
             self.handle = optimizer.register_step_post_hook(self._after_step)
-        elif not young and self.handle is not None:
+        elif not young and self.handle is not None and not self._running:
             self.handle.remove()
             self.handle = None
 
+    def _leave(self, optimizer: Any) -> None:
+        """Take the hook out from inside of it: only the last one can go while torch goes through all of them."""
+        if next(reversed(optimizer._optimizer_step_post_hooks)) == self.handle.id:
+            self.handle.remove()
+            self.handle = None
+        elif self._leaving is None:
+            self._leaving = optimizer.register_step_pre_hook(self._before_step)
+
+    def _before_step(self, optimizer: Any, *_: Any) -> None:
+        if not self.young and self.handle is not None:
+            self.handle.remove()
+            self.handle = None
+        if self._leaving is not None and next(reversed(optimizer._optimizer_step_pre_hooks)) == self._leaving.id:
+            self._leaving.remove()
+            self._leaving = None
+
     @torch.no_grad()
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
+        self._running = True
+        try:
+            self._correct(optimizer)
+        finally:
+            self._running = False
+        if not self.young and self.handle is not None:
+            self._leave(optimizer)
+
+    def _correct(self, optimizer: Optimizer) -> None:
         left: dict[Tensor, _Young] = {}
         for group in optimizer.param_groups:
             for parameter in group["params"]:
@@ -168,23 +205,30 @@ class _Nursery:
     def _corrected(self, optimizer: Optimizer, group: Group, parameter: Tensor) -> _Young | None:
         young, own = self.young[parameter], optimizer.state.get(parameter, {})
         now = _counter(own, group)
-        if now is None or bool((young.born > now).any()):
-            return None  # the state was cleared or loaded since: the counter speaks of another past
-        if parameter.grad is None or now == young.seen:
+        if now is None or not young.belongs_to(own, now):
+            return None  # the state was cleared or loaded since: it speaks of another past
+        if now == young.seen:
             return young  # no step was made
         index = young.where
         averages = {key: widened(own[key][index]) for key in AVERAGES if isinstance(own.get(key), Tensor)}
         step, ages = STEPS[_kind(optimizer)], now - young.born
+        if parameter.grad is None and (step in LOOKING or "k" in group):
+            return young.only(_remaining(ages, group, averages), now, _average(own))  # none was made on this one
         gradient = _gradient(parameter, averages, index, group, ages.new_full(ages.shape, now))
         made = step(averages, gradient, ages.new_full(ages.shape, now), group)
         due = step(averages, gradient, ages, group)
         _move(parameter, own, index, made - due, group)
-        return young.only(_remaining(ages, group, averages), now)
+        return young.only(_remaining(ages, group, averages), now, _average(own))
+
+
+def _average(own: Mapping[str, Any]) -> Tensor | None:
+    return next((own[key] for key in AVERAGES if isinstance(own.get(key), Tensor)), None)
 
 
 def _gradient(parameter: Tensor, averages: Averages, index: tuple[Tensor, ...], group: Group, steps: Tensor) -> Tensor:
     gradient = parameter.grad
-    assert gradient is not None
+    if gradient is None:  # cleared by a hook of somebody else; these kinds do not look at it
+        return torch.zeros_like(next(iter(averages.values())))
     part = widened((gradient.to_dense() if gradient.is_sparse else gradient)[index])
     if "weight_sum" in group:  # schedule-free leaves the gradient divided by the size, with weight decay added
         part = part - group["weight_decay"] * widened(parameter[index])
@@ -223,6 +267,11 @@ def _kind(optimizer: Any) -> str:
     return next((kind.__name__ for kind in type(optimizer).__mro__ if kind.__name__ in STEPS), "")
 
 
+def corrects(optimizer: Any) -> bool:
+    """Tell whether single elements of an optimizer of this kind need their first steps corrected."""
+    return bool(_kind(optimizer))
+
+
 _NURSERIES: weakref.WeakKeyDictionary[Any, _Nursery] = weakref.WeakKeyDictionary()
 
 
@@ -246,7 +295,10 @@ def renew(journal: Journal, optimizer: Any, parameter: Tensor, stale: Tensor) ->
     nursery = _nursery(optimizer)
     before = nursery.young
     known = before.get(parameter)
-    added = _Young(where, born, now) if known is None else known.joined(where, born, parameter.shape)
+    if known is not None and not known.belongs_to(own, now):
+        known = None
+    new = _Young(where, born, now, _average(own))
+    added = new if known is None else known.joined(where, born, parameter.shape)
     journal.note(partial(nursery.give, before))
     nursery.give({**before, parameter: added})
 
@@ -261,8 +313,10 @@ def state_of(optimizer: Any, names: Mapping[Tensor, str]) -> dict[str, Any]:
 
 
 def load(optimizer: Any, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-    """Take over what `state_of` returned."""
-    young = {
+    """Take over what `state_of` returned, for these tensors; others that the optimizer trains keep theirs."""
+    nursery, own = _nursery(optimizer), set(tensors.values())
+    others = {parameter: young for parameter, young in nursery.young.items() if parameter not in own}
+    loaded = {
         tensors[name]: _Young(
             tuple(index.to(tensors[name].device) for index in each["where"]),
             each["born"].to(tensors[name].device),
@@ -270,4 +324,4 @@ def load(optimizer: Any, tensors: Mapping[str, Tensor], state: Mapping[str, Any]
         )
         for name, each in state.items()
     }
-    _nursery(optimizer).give(young)
+    nursery.give({**others, **loaded})

@@ -10,16 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from rekindle.edits import operate
 from rekindle.edits.compute import Change, Tensors, Views, compute
 from rekindle.edits.edit import Edit, Edits
-from rekindle.edits.optimizer_state import OptimizerState, decide
+from rekindle.edits.optimizer_state import OptimizerState, decide, inner
+from rekindle.edits.overlap import overlapping
 from rekindle.edits.record import Row
-from rekindle.edits.write import Journal, overwrite
+from rekindle.edits.write import Journal, Left, count_changed, overwrite
 from rekindle.errors import EditError
 from rekindle.graph.modules import tensors_of
+from rekindle.text import counted
 
 Target = nn.Module | Mapping[str, Tensor]
 
@@ -71,7 +74,9 @@ class Transaction:
             if keep:
                 changes.append(change)
         self._rows: tuple[Row, ...] = tuple(rows)
+        self._refuse_shared(content)
         self._states = decide(stale, self._tensors, self._optimizers, optimizer_state)
+        self._held = [(each, each.state) for each in map(inner, self._optimizers) if hasattr(each, "state")]
         self._surgery = operate.prepare(content.surgery, target)
         self._journal, self._structure = (Journal() if keep else _NoWayBack()), Journal()
         # What is still to be written: changes that are computed, then sets of edits that are not.
@@ -79,6 +84,29 @@ class Transaction:
         self.begun = self.finished = False
         self.written: list[str] = []
         self._notices: tuple[str, ...] = ()
+
+    def _refuse_shared(self, content: Edits) -> None:
+        """Refuse tensors that share memory, or are said to be one and are not: what is written to one is in another.
+
+        Raises:
+            EditError: An edited tensor overlaps another, or has an alias with other values.
+        """
+        edited = dict.fromkeys(edit.tensor for edit in content.edits)
+        for name in edited:
+            for other in self._aliases.get(name, ()):
+                if other in self._tensors and not torch.equal(self._tensors[other], self._tensors[name]):
+                    raise EditError(
+                        expected=f"{other} with the values of {name}, to which the graph says that it is tied",
+                        got="other values",
+                        fix="trace the model as it is now, and pass that graph; nothing was changed",
+                    )
+        for name, other in overlapping(self._tensors, self._aliases):
+            if name in edited or other in edited:
+                raise EditError(
+                    expected="tensors with memory of their own, or one tensor under several names",
+                    got=f"{name} and {other}, which share memory and are two tensors",
+                    fix="tie weights by using one nn.Parameter in both places; nothing was changed",
+                )
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -140,19 +168,22 @@ class Transaction:
         self._journal.roll_back()
         self.finished = self.begun = False
 
-    def changed_since(self) -> tuple[int, int]:
-        """Return how many tensors or parts were written or replaced since the treatment, and how many there are."""
-        weights, structure = self._journal.written_since(), self._structure.written_since()
-        return weights[0] + structure[0], weights[1] + structure[1]
+    def left(self) -> Left:
+        """Return what the transaction left, to be compared with what is there now."""
+        return {**self._journal.left(), **self._structure.left()}
 
-    def touched(self) -> frozenset[int]:
-        """Return the ids of tensors and of dicts that were written."""
-        return self._journal.touched() | self._structure.touched()
+    def replaced(self) -> list[str]:
+        """Return tensors that were written and are no longer in the model, and optimizers with another state."""
+        now = tensors_of(self._target) if isinstance(self._target, nn.Module) else self._target
+        there = set(map(id, now.values())) if isinstance(self._target, nn.Module) else set()
+        gone = [name for name in dict.fromkeys(self.written) if not self._is_there(name, now, there)]
+        other = [type(each).__name__ for each, state in self._held if each.state is not state]
+        return gone + [f"the state of {name}" for name in other]
 
-    def seal_again(self, touched: frozenset[int]) -> None:
-        """Take what a later transaction of the same treatment left on its way back for what this one left."""
-        self._journal.seal_again(touched)
-        self._structure.seal_again(touched)
+    def _is_there(self, name: str, now: Tensors, there: set[int]) -> bool:
+        """Tell whether a tensor is still in use; a change of structure may have given it another name."""
+        tensor = self._tensors[name]
+        return id(tensor) in there or (name in now and now[name] is tensor)
 
 
 def prepare(content: Edits, target: Target, **given: Any) -> Transaction:
@@ -164,36 +195,34 @@ def prepare(content: Edits, target: Target, **given: Any) -> Transaction:
     return Transaction(content, target, **given)
 
 
-def undo(chosen: Sequence[Transaction], every: Sequence[Transaction], *, force: bool = False) -> None:
-    """Take transactions of a treatment back, last first.
-
-    Args:
-        chosen: Those to take back.
-        every: All of the treatment, in order.
-        force: Put the old values back whatever was written since.
+def undo(chosen: Sequence[Transaction], *, force: bool = False) -> None:
+    """Take transactions back, last first.
 
     Raises:
-        EditError: Something was written since (training went on, a later link) and `force` is not set; nothing is
-            changed then.
+        EditError: Something was written since (training went on, a later treatment) and `force` is not set; or objects
+            were replaced, so that there is nothing to put the old values into. Nothing is changed then.
     """
-    found = [each.changed_since() for each in chosen]
-    touched, count = sum(changed for changed, _ in found), sum(of for _, of in found)
-    own = frozenset[int]().union(*(each.touched() for each in chosen))
-    after = every[every.index(chosen[-1]) + 1 :]
-    over = sum(bool(later.finished and later.touched() & own) for later in after)
-    if (touched or over) and not force:
-        later = f"; {over} later methods of the same treatment changed them too" if over else ""
+    gone = [name for each in chosen for name in each.replaced()]
+    if gone:
+        raise EditError(
+            expected="the tensors and the optimizer state that were treated",
+            got=f"others in their places: {counted(gone)}",
+            fix="undo before you load with assign=True, load an optimizer's state, or replace modules; now load a "
+            "checkpoint from before the treatment",
+        )
+    left: dict[Any, tuple[Any, Any]] = {}
+    for each in chosen:  # a later one of these has the last word about what both wrote
+        left |= each.left()
+    touched = count_changed(left)
+    if touched and not force:
         raise EditError(
             expected="weights and parts as the treatment left them",
-            got=f"{touched} of {count} written or replaced since{later}",
+            got=f"{touched} of {len(left)} written or replaced since",
             fix="undo later changes first and before training goes on, or pass force=True to put the old values back "
             "all the same and drop what was learned since",
         )
     for each in reversed(chosen):
         each.roll_back()
-    for each in every:
-        if each.finished:
-            each.seal_again(own)
 
 
 def _sets(edits: Sequence[Edit]) -> list[list[Edit]]:

@@ -6,7 +6,7 @@ methods, which act on every step, write fused and keep nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 from rekindle.edits.update import Clamp, Multiply, Update
 
 _ABSENT = object()
+Averaged = Sequence[tuple[int, Tensor, float]]
 
 
 class Journal:
@@ -31,8 +32,7 @@ class Journal:
         self._back: list[Callable[[], Any]] = []
         self._written: list[Tensor] = []
         self._entries: list[tuple[MutableMapping[Any, Any], Any]] = []
-        self._versions: list[int] = []
-        self._values: list[Any] = []
+        self._left: dict[Any, tuple[Any, Any]] = {}
 
     @torch.no_grad()
     def put(self, target: Tensor, new: Tensor) -> None:
@@ -51,6 +51,7 @@ class Journal:
         """Take an entry out of a dict; the value itself is not touched."""
         if key in mapping:
             self.note(partial(_restore, mapping, key, mapping[key]))
+            self._entries.append((mapping, key))
             del mapping[key]
 
     def note(self, back: Callable[[], Any]) -> None:
@@ -63,33 +64,58 @@ class Journal:
 
     def seal(self) -> None:
         """Remember what tensors and entries are like now that everything is written."""
-        self._versions = [tensor._version for tensor in self._written]
-        self._values = [mapping.get(key, _ABSENT) for mapping, key in self._entries]
+        self._left = {id(tensor): (tensor, digest(tensor)) for tensor in self._written}
+        for mapping, key in self._entries:
+            self._left[id(mapping), id(key)] = ((mapping, key), mapping.get(key, _ABSENT))
 
-    def seal_again(self, tensors: frozenset[int]) -> None:
-        """Remember anew what some tensors, by their ids, and all entries are like: we have written them ourselves."""
-        for number, tensor in enumerate(self._written[: len(self._versions)]):
-            if id(tensor) in tensors:
-                self._versions[number] = tensor._version
-        self._values = [mapping.get(key, _ABSENT) for mapping, key in self._entries]
-
-    def touched(self) -> frozenset[int]:
-        """Return the ids of tensors that were written and of mappings in which entries were set."""
-        return frozenset(map(id, self._written)) | frozenset(id(mapping) for mapping, _ in self._entries)
-
-    def written_since(self) -> tuple[int, int]:
-        """Return how many tensors and entries were written or replaced after `seal`, and how many there are."""
-        changed = sum(t._version != version for t, version in zip(self._written, self._versions, strict=False))
-        entries = zip(self._entries, self._values, strict=False)
-        replaced = sum(mapping.get(key, _ABSENT) is not value for (mapping, key), value in entries)
-        return changed + replaced, len(self._versions) + len(self._values)
+    def left(self) -> Left:
+        """Return what was remembered, to be compared by `count_changed`."""
+        return self._left
 
     def roll_back(self) -> None:
         """Take everything back, last write first."""
         while self._back:
             self._back[-1]()
             self._back.pop()
-        self._written, self._entries, self._versions, self._values = [], [], [], []
+        self._written, self._entries, self._left = [], [], {}
+
+
+Left = Mapping[Any, tuple[Any, Any]]
+"""A tensor and its digest, or a dict with a key and the value that stood there."""
+
+
+def count_changed(left: Left) -> int:
+    """Return how many of the tensors and entries are not as they were left."""
+    return sum(_is_other(what, then) for what, then in left.values())
+
+
+def _is_other(what: Any, then: Any) -> bool:
+    if isinstance(what, Tensor):
+        return bool(digest(what) != then)
+    mapping, key = what
+    return mapping.get(key, _ABSENT) is not then
+
+
+@torch.no_grad()
+def digest(tensor: Tensor) -> Tensor:
+    """Return a number that changes with the values of a tensor, on its device and without waiting for it.
+
+    Torch counts writes (`_version`), but not those of fused optimizers, foreign kernels and `.data`.
+
+    Example:
+        >>> one = torch.ones(3)
+        >>> before = digest(one)
+        >>> _ = one.data.add_(1e-6)
+        >>> bool(digest(one) == before)
+        False
+    """
+    flat = tensor.detach().reshape(-1)
+    if flat.is_complex():
+        flat = torch.view_as_real(flat).reshape(-1)
+    return flat.view(_SAME_SIZE[flat.element_size()]).sum(dtype=torch.int64)
+
+
+_SAME_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # bits as whole numbers
 
 
 @torch.no_grad()
@@ -111,16 +137,45 @@ def overwrite(target: Tensor, new: Tensor) -> None:
 
 
 @torch.no_grad()
-def carry_out(update: Update) -> None:
-    """Write what a per-step method wants, in place and fused; nothing is kept for undo."""
+def carry_out(update: Update, averaged: Averaged = ()) -> None:
+    """Write what a per-step method wants, in place and fused; nothing is kept for undo.
+
+    Args:
+        update: What to write.
+        averaged: State of optimizers that is weights itself: the number of its tensor, the state z, and its share in
+            the tensor y = share z + (1 - share) x. Both z and x are written as the tensor would be.
+    """
     tensors = list(update.tensors)
-    if isinstance(update, Multiply):
+    if averaged:
+        _carry_out_averaged(update, tensors, averaged)
+    elif isinstance(update, Multiply):
         torch._foreach_mul_(tensors, list(update.factors))
     elif isinstance(update, Clamp):
         torch._foreach_clamp_max_(tensors, list(update.bounds))
         torch._foreach_clamp_min_(tensors, [-bound for bound in update.bounds])
     else:
         torch._foreach_copy_(tensors, list(update.values))
+
+
+def _carry_out_averaged(
+    update: Update, tensors: Sequence[Tensor], averaged: Sequence[tuple[int, Tensor, float]]
+) -> None:
+    kept = {number: (state, share) for number, state, share in averaged}
+    for number, y in enumerate(tensors):
+        z, share = kept.get(number, (None, 0.0))
+        x = y if z is None else (y - share * z.to(y)) / (1 - share)
+        x = _written(update, number, x)
+        if z is not None:
+            z.copy_(_written(update, number, z))
+        y.copy_(x if z is None else share * z.to(y) + (1 - share) * x)
+
+
+def _written(update: Update, number: int, values: Tensor) -> Tensor:
+    if isinstance(update, Multiply):
+        return values * update.factors[number]
+    if isinstance(update, Clamp):
+        return values.clamp(-update.bounds[number], update.bounds[number])
+    return update.values[number].to(values)
 
 
 @torch.no_grad()

@@ -113,7 +113,7 @@ def _modules(model: nn.Module) -> Iterator[tuple[str, nn.Module, Any]]:
 def _initializer(module: nn.Module, name: str, tensor: Tensor, path: str, config: Any) -> Initializer | None:
     if name in STATISTICS and isinstance(module, ONES_ZEROS):
         return Constant(STATISTICS[name])
-    if not isinstance(tensor, nn.Parameter):
+    if not isinstance(tensor, nn.Parameter) or not _stored_as_used(module, name):
         return None
     if isinstance(module, ONES_ZEROS):
         return Constant(1.0 if name == "weight" else 0.0)
@@ -135,6 +135,17 @@ def _initializer(module: nn.Module, name: str, tensor: Tensor, path: str, config
     if isinstance(module, nn.PReLU):
         return Constant(module.init)
     return ByModule(module, name) if callable(getattr(module, "reset_parameters", None)) else None
+
+
+def _stored_as_used(module: nn.Module, name: str) -> bool:
+    """Tell whether what a layer stores of a weight may be drawn as the weight itself.
+
+    So it is without parametrization, under weight_norm (its direction) and spectral_norm; an orthogonal one, or one of
+    the user's own, stores something else, and a draw of it would be a guess.
+    """
+    kinds = ("_WeightNorm", "_SpectralNorm")
+    lists = getattr(module, "parametrizations", {})
+    return name not in lists or all(type(each).__name__ in kinds for each in lists[name])
 
 
 def _draws_its_own_way(module: nn.Module) -> bool:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import inspect
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +28,8 @@ def bare(model: nn.Module) -> nn.Module:
     """Return the model inside its wrappers, or refuse it where its parameters are sharded.
 
     Every public function that takes a model begins with this call. It takes off torch.compile,
-    DistributedDataParallel, DataParallel, and a LightningModule with one child that holds all parameters and buffers.
+    DistributedDataParallel, DataParallel, and a LightningModule with one child that holds all parameters and buffers,
+    whose forward pass hands its arguments on to that child and does nothing else.
 
     Args:
         model: A model, wrapped or not; it is not changed.
@@ -107,7 +111,8 @@ def _inside(model: nn.Module) -> nn.Module | None:
         return inner
     if isinstance(model, (DistributedDataParallel, nn.DataParallel)):
         return model.module
-    return _only_child(model) if _is_a(model, "LightningModule") else None
+    child = _only_child(model) if _is_a(model, "LightningModule") else None
+    return child if child is not None and hands_on(model, child) else None
 
 
 def _wrapped(part: nn.Module) -> nn.Module | None:
@@ -121,6 +126,39 @@ def _only_child(model: nn.Module) -> nn.Module | None:
         return None
     holders = [child for child in model.children() if any(True for _ in _tensors(child))]
     return holders[0] if len(holders) == 1 and every == {id(tensor) for _, tensor in _tensors(holders[0])} else None
+
+
+def hands_on(model: nn.Module, child: nn.Module) -> bool:
+    """Tell whether a model's forward pass gives its arguments to a child as they are, and the result back as it is.
+
+    A copy of the outermost module is run with something that nothing can be computed with. A model without a forward
+    pass of its own has nothing to lose.
+    """
+    if type(model).forward in (nn.Module.forward, _unimplemented_by(model)):
+        return True
+    seen: list[tuple[Any, ...]] = []
+    result = object()
+
+    class Probe(nn.Module):
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            seen.append((*args, *kwargs.values()))
+            return result
+
+    try:
+        taken = inspect.signature(model.forward).parameters.values()
+        given = [object() for each in taken if each.default is each.empty and each.kind not in (each.VAR_KEYWORD,)]
+        twin = copy.copy(model)
+        twin.__dict__["_modules"] = {n: Probe() if m is child else m for n, m in model._modules.items()}
+        returned = type(model).forward(twin, *given)
+    except Exception:  # it computes something
+        return False
+    return returned is result and len(seen) == 1 and list(map(id, seen[0])) == list(map(id, given))
+
+
+def _unimplemented_by(model: nn.Module) -> Any:
+    """Return the forward pass that LightningModule itself has, which only refuses."""
+    bases = [cls for cls in type(model).__mro__ if cls.__name__ == "LightningModule"]
+    return bases[0].__dict__.get("forward") if bases else None
 
 
 def _tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:

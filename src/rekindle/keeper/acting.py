@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from rekindle.edits import write
 from rekindle.edits.edit import Edits
-from rekindle.edits.optimizer_state import OptimizerState, begin_again
+from rekindle.edits.optimizer_state import OptimizerState, averaged_weights, begin_again
 from rekindle.edits.transaction import prepare
 from rekindle.edits.update import Replace, Update
 from rekindle.graph import UnitGraph
@@ -34,7 +34,7 @@ class Actor:
     def update(self, update: Update) -> None:
         """Write a fused update; one that replaces whole tensors goes on to its end also when it is interrupted."""
         if not isinstance(update, Replace):
-            write.carry_out(update)
+            write.carry_out(update, averaged_weights(update.tensors, self.optimizers))
             return
         try:
             self._replace(update)
@@ -43,7 +43,7 @@ class Actor:
             raise
 
     def _replace(self, update: Replace) -> None:
-        write.carry_out(update)
+        write.carry_out(update, averaged_weights(update.tensors, self.optimizers))
         if update.clear_moments:
             begin_again(update.tensors, tensors_of(self.model), self.optimizers, self.optimizer_state)
 

@@ -91,7 +91,7 @@ def engage(
         context = MethodContext(model, graph, tensors_of(model), optimizers, initial, seed, watch, frozen)
         states = tuple(one.init(context) for one in methods)
         actor = Actor(model, graph, optimizers, optimizer_state, seed, skipped)
-        return Engaged(graph, initial, states, watch, actor, Fingerprint(model), skipped)
+        return Engaged(graph, initial, states, watch, actor, Fingerprint(model, flags=not frozen), skipped)
     except BaseException:
         if watch is not None:
             watch.close()

@@ -21,18 +21,18 @@ from typing import Any
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.utils import _pytree as pytree
 
 from rekindle._renamed import refuse_old_name
-from rekindle.edits import renewal, write
+from rekindle.edits import write
 from rekindle.edits.copies import Copies, followers
-from rekindle.edits.optimizer_state import OptimizerState, as_sequence, inner, refuse_strangers
+from rekindle.edits.optimizer_state import OptimizerState, as_sequence, refuse_strangers
 from rekindle.edits.record import ChangeRecord
 from rekindle.errors import KeeperError
 from rekindle.graph import UnitGraph
 from rekindle.graph.modules import tensors_of
 from rekindle.graph.surroundings import Surroundings
 from rekindle.graph.unwrap import bare, is_distributed
+from rekindle.keeper.ages import Ages, ages_of, copied, give_ages
 from rekindle.keeper.calls import Calls
 from rekindle.keeper.checks import (
     changes_structure,
@@ -109,6 +109,7 @@ class Keeper:
         self._model: nn.Module | None = None
         self._optimizers: list[Optimizer] = []  # one list: methods that look at learning rates hold on to it
         self._engaged: Engaged | None = None
+        self._ages: Ages = []  # loaded before there was an optimizer
         self._calls: Calls | None = None
         self._distributed = self._closed = False
         if model is not None:
@@ -152,8 +153,15 @@ class Keeper:
         assert self._model is not None
         optimizers = as_sequence(optimizer)
         refuse_strangers(optimizers, self._model, KeeperError)
+        ages = self._ages or ages_of(self._model, self._optimizers)
         self._optimizers[:] = optimizers
+        self._give_ages(ages)
         self._follow()
+
+    def _give_ages(self, ages: Ages) -> None:
+        assert self._model is not None
+        self._ages = [] if self._optimizers else ages
+        give_ages(self._model, self._optimizers, ages)
 
     def _follow(self) -> None:
         """Follow the steps of the optimizers, to notice when the Keeper is not called beside them."""
@@ -322,19 +330,16 @@ class Keeper:
         Take it right after `step`: what recyclers saw of a step that is not finished is not in it.
         """
         self._check()
+        assert self._model is not None
         return {
             "steps": self.steps,
             "boundaries": self._boundaries,
             "seed": self._seed,
             "recycled": dict(self.recycled),
             "methods": [str(one) for one in self._per_step],
-            "running": [_copied(one.state_dict()) for one in self._working()],
-            "renewed": [_copied(renewal.state_of(each, self._names())) for each in map(inner, self._optimizers)],
+            "running": [copied(one.state_dict()) for one in self._working()],
+            "renewed": self._ages or ages_of(self._model, self._optimizers),
         }
-
-    def _names(self) -> dict[Tensor, str]:
-        assert self._model is not None
-        return {tensor: name for name, tensor in tensors_of(self._model).items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where `state_dict` was taken, on a model of the same structure.
@@ -347,10 +352,8 @@ class Keeper:
         self.steps, self._boundaries = state["steps"], state["boundaries"]
         self.recycled = Counter(state["recycled"])
         for one, saved in zip(self._working(), state["running"], strict=True):
-            one.load_state_dict(_copied(saved))
-        assert self._model is not None
-        for optimizer, saved in zip(map(inner, self._optimizers), state.get("renewed", ()), strict=False):
-            renewal.load(optimizer, tensors_of(self._model), _copied(saved))
+            one.load_state_dict(copied(saved))
+        self._give_ages(list(state.get("renewed", ())))
         if self._engaged is not None:
             self._engaged.look_ahead(self.steps + 1)
 
@@ -374,11 +377,7 @@ class Keeper:
         if self._engaged is not None and not self._engaged.fingerprint.holds():
             raise KeeperError(
                 expected="the model as it was when the Keeper was attached to it",
-                got="one whose parameters or modules were replaced, or moved to another device or type",
+                got="one whose parameters or modules were replaced, moved to another device or type, or (un)frozen",
                 fix="make a new Keeper after such a change, and an optimizer with the new parameters before it; "
                 "load weights with load_state_dict(..., assign=False), which keeps the parameters",
             )
-
-
-def _copied(state: Any) -> Any:
-    return pytree.tree_map_only(Tensor, lambda tensor: tensor.detach().clone(), state)

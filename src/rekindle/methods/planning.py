@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from rekindle.edits.copies import Copies, CopyLink, Follower, led
 from rekindle.edits.edit import Edits, Skip
@@ -45,6 +45,7 @@ def graph_of(model: Target, example: Any, graph: UnitGraph | None = None) -> Uni
         PlanError: There is only a state dict and no graph.
     """
     if graph is not None:
+        _refuse_other_graph(model, graph)
         return graph
     if not isinstance(model, nn.Module):
         raise PlanError(
@@ -53,6 +54,20 @@ def graph_of(model: Target, example: Any, graph: UnitGraph | None = None) -> Uni
             fix="trace the model once with rk.trace(model, example) and pass the result as graph=",
         )
     return scan(model) if example is None else trace(model, example, strict=False)
+
+
+def _refuse_other_graph(model: Target, graph: UnitGraph) -> None:
+    """Refuse a graph that does not have the parameters of a live model."""
+    if not isinstance(model, nn.Module):
+        return
+    shapes = {name: tuple(parameter.shape) for name, parameter in parameters_of(model).items()}
+    if shapes != {name: tuple(shape) for name, shape in graph.parameters.items()}:
+        odd = sorted(set(shapes.items()) ^ {(name, tuple(shape)) for name, shape in graph.parameters.items()})
+        raise PlanError(
+            expected="graph= of this model as it is",
+            got=f"one of another: {odd[0][0]} and {len(odd) - 1} more differ" if odd else "one of another order",
+            fix="trace the model again, or leave graph= out and pass example=",
+        )
 
 
 def plan_link(method: Any, model: Target, graph: UnitGraph, given: Given, found: Sequence[Follower] = ()) -> Edits:
@@ -83,7 +98,18 @@ def plan_link(method: Any, model: Target, graph: UnitGraph, given: Given, found:
         content = method.plan(graph, replace(evidence, frozen=frozen), given.seed)
     content = led(without_frozen(content, graph, frozen), found)
     copied = {name for each in found for name in each.tensors}
-    return accounted(content, graph, frozen, copied, getattr(method, "key", type(method).__name__))
+    content = accounted(content, graph, frozen, copied, getattr(method, "key", type(method).__name__))
+    return content if isinstance(model, nn.Module) else _of_a_state_dict(content, model, graph)
+
+
+def _of_a_state_dict(content: Edits, state: Mapping[str, Tensor], graph: UnitGraph) -> Edits:
+    """Return a plan that says what a state dict does not tell, and which of its tensors are not in the graph."""
+    known = {*graph.parameters, *graph.statistics(), *(other for others in graph.aliases.values() for other in others)}
+    known |= {edit.tensor for edit in content.edits}
+    strange = [name for name, tensor in state.items() if name not in known and tensor.is_floating_point()]
+    skips = tuple(Skip(name, "not in the graph that was given") for name in strange)
+    told = "a state dict does not tell which parameters are frozen: none was taken for it"
+    return replace(content, skips=content.skips + skips, notices=(*content.notices, told))
 
 
 def frozen_in(model: Target) -> frozenset[str]:

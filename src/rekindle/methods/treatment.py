@@ -76,6 +76,8 @@ class Treatment:
             self._go_on()
             if then is not None:
                 then()
+                for transaction in self._done:
+                    transaction.seal()  # what it wrote is a part of the treatment
             return told()
         except BaseException as error:
             self._around.restore()
@@ -93,8 +95,6 @@ class Treatment:
                 self._done[number].commit()
             if self._done[number].content.surgery:
                 self._graph = None  # of the model as it was
-        for transaction in self._done:
-            transaction.seal()
 
     def _prepared(self, link: Any) -> Transaction:
         first = self._graph is None or not self._done
@@ -154,7 +154,7 @@ class Treatment:
                 skips=transaction.content.skips,
                 notices=transaction.content.notices + transaction.notices + due,
                 surgery=transaction.content.surgery,
-                _undo=partial(_undo, [transaction], self._done) if self._keep else _no_undo,
+                _undo=partial(_undo, [transaction]) if self._keep else _no_undo,
             )
             for method, (transaction, due) in zip(self._methods, done, strict=False)
         ]
@@ -166,7 +166,7 @@ class Treatment:
                     last,
                     rows=last.rows + transaction.rows,
                     notices=tuple(dict.fromkeys(last.notices + transaction.notices + due)),
-                    _undo=partial(_undo, both, self._done) if self._keep else _no_undo,
+                    _undo=partial(_undo, both) if self._keep else _no_undo,
                 )
             ]
         if found and self._pointed_out:
@@ -186,12 +186,12 @@ class Treatment:
             skips=tuple(dict.fromkeys(skip for record in records for skip in record.skips)),
             notices=tuple(dict.fromkeys(notice for record in records for notice in record.notices)),
             surgery=tuple(operation for record in records for operation in record.surgery),
-            _undo=partial(_undo, self._done, self._done) if self._keep else _no_undo,
+            _undo=partial(_undo, self._done) if self._keep else _no_undo,
         )
 
 
-def _undo(chosen: Sequence[Transaction], every: Sequence[Transaction], force: bool) -> None:
-    undo(chosen, every, force=force)
+def _undo(chosen: Sequence[Transaction], force: bool) -> None:
+    undo(chosen, force=force)
 
 
 def _no_undo(force: bool) -> None:
