@@ -14,7 +14,7 @@ def lazy(
 
     Args:
         package: Its name.
-        homes: For each public name the module below the package that has it.
+        homes: For each public name the module that has it: below the package, or by its whole name.
         modules: Modules and packages below it that are public themselves.
 
     Example:
@@ -25,7 +25,8 @@ def lazy(
 
     def get(name: str) -> Any:
         if name in homes:
-            return getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
+            home = homes[name]
+            return getattr(importlib.import_module(home if home.startswith("rekindle.") else f"{package}.{home}"), name)
         if name in modules:
             return importlib.import_module(f"{package}.{name}")
         raise AttributeError(f"module {package!r} has no attribute {name!r}")

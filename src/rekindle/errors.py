@@ -57,3 +57,7 @@ class KeeperError(RekindleError):
 
 class KeeperWarning(UserWarning):
     """A Keeper is not called as it must be to do its work."""
+
+
+class PluginWarning(UserWarning):
+    """A method of another package is left out: it cannot be loaded, or its name is taken."""

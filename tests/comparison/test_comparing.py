@@ -101,8 +101,8 @@ def test_all_ways_see_the_same_batches_in_the_same_order_and_seeds_differ():
 class Drawing:
     """A method that changes nothing, but draws from the global generator."""
 
-    key = "drawing"
-    card = None
+    key, kind = "drawing", "one-shot"
+    card = rk.FullReset.card
 
     def plan(self, graph, evidence, seed):
         torch.rand(3)

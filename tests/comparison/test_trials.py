@@ -15,8 +15,8 @@ from tests.comparison.comparing import SMALL, net, small
 class Broken:
     """A method with a mistake in it, from its second seed on."""
 
-    key = "broken"
-    card = None
+    key, kind = "broken", "one-shot"
+    card = rk.FullReset.card
     calls: list = dataclasses.field(default_factory=list, compare=False)
 
     def plan(self, graph, evidence, seed):

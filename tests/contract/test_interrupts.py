@@ -10,8 +10,8 @@ import rekindle as rk
 from rekindle.methods.registry import list_methods, method
 from rekindle.testing import ZOO
 from rekindle.testing.aged import aged
-from rekindle.testing.contract import supply
 from rekindle.testing.interrupts import check_interrupts
+from rekindle.testing.one_shot_checks import supply
 
 ONE_SHOT = [card.key for card in list_methods() if card.kind == "one-shot"]
 RECYCLERS = ["redo:period=2,threshold=0.9", "cbp:rate=0.4,maturity=0", "regrama:period=2,threshold=0.9"]

@@ -10,6 +10,7 @@ import torch
 
 from rekindle.edits.edit import Edit, Edits, Skip
 from rekindle.graph.modules import tensors_of
+from rekindle.methods import one_shot_method
 from rekindle.methods.one_shot.full_reset import FullReset
 from rekindle.testing import CHECKS, ZOO, check_method
 from rekindle.testing.contract import check_on
@@ -17,13 +18,10 @@ from rekindle.testing.contract import check_on
 MEMBER = ZOO["mlp"]
 
 
-@dataclasses.dataclass(frozen=True)
+@one_shot_method(FullReset.card, identity={"off": True})
 class Halve:
     """A method without fault: every weight is halved. Those below have one fault each."""
 
-    key: ClassVar[str] = "full_reset"
-    card: ClassVar = FullReset.card
-    identity: ClassVar[dict] = {"off": True}
     off: bool = False
 
     def op(self, old):
@@ -128,7 +126,7 @@ class WritesWhatIsFrozen(Halve):
 
 
 class NoDeviationsOnItsCard(Halve):
-    card: ClassVar = dataclasses.replace(FullReset.card, deviations=())
+    card: ClassVar = dataclasses.replace(Halve.card, deviations=())
 
 
 # For each of them every check that it does not pass, the one that is about its fault first.
@@ -190,7 +188,7 @@ def test_a_bad_method_is_caught(bad):
 def test_every_check_has_caught_something():
     assert {name for names in CAUGHT_BY.values() for name in names} == {
         "check_card",
-        *(check.__name__ for check in CHECKS),
+        *(check.__name__ for check in CHECKS["one-shot"]),
     }
 
 
@@ -215,7 +213,7 @@ def test_an_error_that_is_no_assertion_is_named():
     with pytest.raises(AssertionError) as caught:
         check_on(Raises(), MEMBER)
     lines = str(caught.value).splitlines()
-    assert len(lines) == len(CHECKS)
+    assert len(lines) == len(CHECKS["one-shot"])
     assert all(line.endswith("KeyError: 'some tensor'") for line in lines)
 
 

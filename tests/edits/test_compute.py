@@ -14,6 +14,8 @@ from rekindle.graph.regions import MatrixView, UnitIndex
 class Plain:
     """A method from a list of edits."""
 
+    key, kind = "plain", "one-shot"
+
     def __init__(self, *edits):
         self.edits = edits
 

@@ -1,7 +1,6 @@
 """Edits as values: which elements they are about, and how plans are joined."""
 
 import math
-from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -12,7 +11,7 @@ import rekindle as rk
 from rekindle.edits.edit import Edit, Edits, Skip
 from rekindle.edits.surgery import Surgery
 from rekindle.graph.regions import UnitIndex
-from rekindle.methods.frozen_settings import settings
+from rekindle.methods import one_shot_method
 from rekindle.methods.one_shot.fire import CARD
 
 
@@ -62,13 +61,9 @@ def test_plans_are_joined_in_order():
 # --- what an operation is given of other tensors ---
 
 
-@settings
+@one_shot_method(CARD, identity={})
 class Swap:
     """Exchange two tensors: each takes the old value of the other."""
-
-    key: ClassVar[str] = "swap"
-    card: ClassVar[Any] = CARD
-    identity: ClassVar[dict[str, Any]] = {}
 
     def plan(self, graph, evidence, seed):
         def taken(old, other):

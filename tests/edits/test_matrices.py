@@ -14,6 +14,8 @@ from rekindle.testing.aged import graph_of
 class Everywhere:
     """A method that replaces every weight's matrices by a function of them."""
 
+    key, kind = "everywhere", "one-shot"
+
     def __init__(self, op, solve=None):
         self.op, self.solve = op, solve
 

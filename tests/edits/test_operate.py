@@ -15,6 +15,8 @@ from rekindle.errors import PlanError
 class Plain:
     """A method from given edits and surgery."""
 
+    key, kind = "plain", "one-shot"
+
     def __init__(self, edits=(), surgery=()):
         self.edits, self.surgery = tuple(edits), tuple(surgery)
 

@@ -18,7 +18,7 @@ PAST, AFTER = 2000, 300  # steps before the treatment, and steps that are compar
 class Plain:
     """A method from a list of edits."""
 
-    key = "plain"
+    key, kind = "plain", "one-shot"
 
     def __init__(self, *edits):
         self.edits = edits

@@ -137,9 +137,9 @@ def test_optimizers_that_train_something_else():
     [
         ("rado", SettingsError, "a method: "),
         ("redo:periods=3", SettingsError, "settings of Redo"),
-        ([object()], KeeperError, "rekindle list"),
-        ([None], KeeperError, "got: None"),
-        ([type(rk.method("redo"))], KeeperError, "spec strings or settings"),
+        ([object()], SettingsError, "rekindle list"),
+        ([None], SettingsError, "got: None"),
+        ([rk.Redo], SettingsError, "the class Redo"),
         ("l2+muon", KeeperError, "rk.muon"),
     ],
 )
@@ -159,7 +159,7 @@ def test_per_step_methods_are_not_for_boundaries_and_steps_need_passes():
 
 def test_no_hook_stays_when_a_method_cannot_start():
     class Broken:
-        key, card, observes = "broken", rk.method("redo").card, ("magnitude",)
+        key, kind, card, observes = "broken", "recycler", rk.Redo.card, ("magnitude",)
 
         def init(self, context):
             raise EditError(expected="a", got="b", fix="c")

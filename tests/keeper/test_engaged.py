@@ -40,8 +40,7 @@ def test_a_change_of_structure_puts_another_in_its_place():
 
 def test_what_cannot_begin_leaves_no_hook_and_no_mode():
     class Breaks:
-        card = rk.method("redo").card
-        key, observes = "redo", ("magnitude",)
+        key, kind, card, observes = "redo", "recycler", rk.Redo.card, ("magnitude",)
 
         def init(self, context):
             raise RuntimeError("stop")

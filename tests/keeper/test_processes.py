@@ -3,6 +3,7 @@
 This file is also the script that each of the two runs.
 """
 
+import os
 import subprocess
 import sys
 from datetime import timedelta
@@ -82,7 +83,7 @@ def work(folder: Path, rank: int) -> None:
         found["apart"] = trained(METHODS["redo"], rank)
     torch.save(found, folder / f"{rank}.pt")
     dist.barrier()
-    dist.destroy_process_group()
+    os._exit(0)  # gloo's threads sometimes abort a process that ends in the usual way, after all is done
 
 
 # --- what is expected of them ---

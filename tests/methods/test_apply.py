@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import rekindle as rk
-from rekindle.errors import EditError, NoEffectWarning, PlanError
+from rekindle.errors import EditError, NoEffectWarning, PlanError, SettingsError
 from rekindle.graph.modules import tensors_of
 from rekindle.testing import ZOO
 from rekindle.testing.aged import aged, bits, graph_of, hooks, memory, same
@@ -28,8 +28,10 @@ def test_an_empty_plan_warns_with_the_reason():
 
 
 def test_what_is_no_method_is_refused():
-    with pytest.raises(PlanError, match="one-shot method"):
+    with pytest.raises(SettingsError, match="got: <object"):
         rk.plan(object(), nn.Linear(2, 2))
+    with pytest.raises(PlanError, match="redo, a method of kind recycler"):
+        rk.plan("redo", nn.Linear(2, 2))
     with pytest.raises(PlanError, match="graph= beside a state dict"):
         rk.plan("full_reset", {"weight": torch.ones(2)})
 

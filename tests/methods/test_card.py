@@ -27,7 +27,7 @@ def test_card():
         assert f"## {heading}" in text
     assert "| `blend` | `float (ge=0, le=1)` | `1.0` | 0 keeps the old weights" in text
     assert card.to_markdown().count("##") == text.count("##") - 1
-    empty = Card("x", "one-shot", "", "", "", "", "", (), "")
+    empty = Card("", "", "", "", "", (), "")
     assert empty.missing() == ["title", "source", "what", "when", "cost", "deviations", "example"]
 
 
@@ -44,7 +44,7 @@ def test_every_card_is_complete_and_explains_every_setting(card):
 
 
 def test_the_summary_is_the_first_sentence():
-    card = Card("x", "one-shot", "X", "a paper", "It halves. w <- w/2.", "now", "none", ("None.",), ">>> 1\n1")
+    card = Card("X", "a paper", "It halves. w <- w/2.", "now", "none", ("None.",), ">>> 1\n1")
     assert card.summary == "It halves." and dataclasses.replace(card, what="It halves").summary == "It halves."
     assert "## Needs\n\nnothing but the model" in card.to_markdown()
     assert "1. None." in card.to_markdown() and card.missing() == []

@@ -37,6 +37,19 @@ def test_nonsense_is_told_in_three_parts(spec, expected, got):
     assert expected in caught.value.expected and got in caught.value.got and caught.value.fix
 
 
+@pytest.mark.parametrize(
+    ("typed", "key"), [("swr", "soft_rescale"), ("S&P", "shrink_perturb"), ("l2init", "l2_init"), ("lw", "layerwise")]
+)
+def test_other_spellings_are_answered_with_the_one(typed, key):
+    with pytest.raises(SettingsError, match=f"its one spelling is '{key}'"):
+        rk.method(typed)
+
+
+def test_no_alias_is_a_key_or_stands_twice():
+    every = [alias for card in rk.list_methods() for alias in card.aliases]
+    assert len(every) == len(set(every)) and not set(every) & {card.key for card in rk.list_methods()}
+
+
 def test_public_names():
     assert "fire_" in dir(rk) and "trace" in dir(rk)
     assert rk.lab.models.MLP is not None

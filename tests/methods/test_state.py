@@ -10,8 +10,9 @@ import rekindle as rk
 from rekindle.errors import KeeperError
 from rekindle.graph.modules import tensors_of
 from rekindle.graph.scan import scan
+from rekindle.methods.kinds import PerStepMethod
 from rekindle.methods.registry import settings_class
-from rekindle.methods.state import MethodContext, MethodState, PerStepMethod, StartingWeights, no_gradients
+from rekindle.methods.state import MethodContext, MethodState, StartingWeights, no_gradients
 
 
 def net():

@@ -85,7 +85,7 @@ def test_the_order_matters():
 class Fails:
     """A method whose second edit computes when it is checked, and fails when it is written."""
 
-    key = "fails"
+    key, kind = "fails", "one-shot"
 
     def __init__(self):
         self.times = 0
@@ -133,7 +133,7 @@ def test_an_interrupt_after_the_first_write_finishes_and_carries_the_record():
     times = []
 
     class Interrupted:
-        key = "full_reset"
+        key, kind = "full_reset", "one-shot"
 
         def plan(self, graph, evidence, seed):
             edits = rk.method("full_reset").plan(graph, evidence, seed).edits

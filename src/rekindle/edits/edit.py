@@ -20,7 +20,7 @@ class Edit:
         tensor: Canonical name of the parameter or buffer.
         op: Pure function from the old part (and the whole of each tensor in `reads`) to the new part of equal shape.
             It is given float32 where the tensor is float16 or bfloat16; rounding happens once, at the end.
-        reason: Why, in a few words; part of the seed of every draw.
+        reason: Why, in a few words; the method's key if left out.
         where: Which elements, and in which shape `op` sees them.
         reads: Other tensors that `op` needs; it sees their old values.
         clear_moments: Whether the optimizer's memory of these elements is stale afterwards.
@@ -33,7 +33,7 @@ class Edit:
 
     tensor: str
     op: Callable[..., Tensor]
-    reason: str
+    reason: str = ""
     where: Where = field(default_factory=Whole)
     reads: tuple[str, ...] = ()
     clear_moments: bool = True

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -36,6 +37,10 @@ def _weights(value: Tensor, group: Mapping[str, Any]) -> Tensor:
 
 def _rate(value: Tensor, group: Mapping[str, Any]) -> float:
     return float(group["lr"])
+
+
+def _given(value: Tensor, group: Mapping[str, Any], begin: float) -> float:
+    return begin
 
 
 def _accumulated(value: Tensor, group: Mapping[str, Any]) -> float:
@@ -124,6 +129,9 @@ def meaning_of(optimizer: Any, group: Mapping[str, Any]) -> Meaning | None:
     algorithm = group.get("algorithm")  # of our Muon, which has AdamW for some groups
     if algorithm is not None and kinds[0].__name__ == "MuonWithAdamW":
         return KNOWN["Muon" if algorithm == "muon" else "AdamW"]
+    told = getattr(type(optimizer), "state_begins_at", None)
+    if told is not None:  # an optimizer of somebody else says itself what its state is at the start
+        return Meaning({key: partial(_given, begin=float(begin)) for key, begin in told.items()}, frozenset({"step"}))
     return next((KNOWN[kind.__name__] for kind in kinds if kind.__name__ in KNOWN), None)
 
 

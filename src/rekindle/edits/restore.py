@@ -34,9 +34,9 @@ def restore_(model: nn.Module, state: Mapping[str, Tensor], optimizer: Optimizer
 
     Example:
         >>> import torch
-        >>> from rekindle.methods.one_shot.plasticity_injection import plasticity_injection_
+        >>> import rekindle as rk
         >>> net, again = nn.Sequential(nn.Linear(3, 2)), nn.Sequential(nn.Linear(3, 2))
-        >>> record = plasticity_injection_(net, head="0")
+        >>> record = rk.plasticity_injection_(net, head="0")
         >>> restore_(again, net.state_dict())
         >>> torch.equal(net(torch.ones(1, 3)), again(torch.ones(1, 3)))
         True

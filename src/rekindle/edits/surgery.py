@@ -59,13 +59,13 @@ class Surgery:
         module: Path of the module.
         put: What is put there; None where parameters are only frozen.
         freezes: Parameters that stop learning: no gradient, out of the optimizer, their state dropped.
-        reason: Why, in a few words.
+        reason: Why, in a few words; the method's key if left out.
     """
 
     module: str
     put: Twins | Standardize | None
-    freezes: tuple[str, ...]
-    reason: str
+    freezes: tuple[str, ...] = ()
+    reason: str = ""
 
     def __str__(self) -> str:
         """Return what is put where."""

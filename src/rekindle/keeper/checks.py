@@ -6,23 +6,18 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from rekindle.errors import KeeperError
-from rekindle.methods.state import MethodState, PerStepMethod
+from rekindle.methods.kinds import PerStepMethod, kind_of
+from rekindle.methods.state import MethodState
 
 
 def refuse_method(method: Any) -> None:
-    """Refuse what is no per-step method, recycler or one-shot method."""
-    if getattr(getattr(method, "card", None), "kind", None) == "optimizer":
+    """Refuse what cannot work beside an optimizer."""
+    if kind_of(method) == "optimizer":
         key = method.key
         raise KeeperError(
             expected="methods that work beside an optimizer",
             got=f"{key}, which is one",
             fix=f"build it with optimizer = rk.{key}(model, example=x), and pass that as the optimizer",
-        )
-    if isinstance(method, type) or not (hasattr(method, "init") or hasattr(method, "plan")):
-        raise KeeperError(
-            expected="methods as spec strings or settings",
-            got=repr(method),
-            fix='write for example ["redo:period=500", "fire"]; `rekindle list` shows all',
         )
 
 
@@ -51,8 +46,7 @@ def refuse_nothing_to_recycle(
 
 def changes_structure(method: Any) -> bool:
     """Tell whether a method puts modules into a model or takes parameters out of training, with its settings."""
-    by_kind = getattr(getattr(method, "card", None), "structural", False)
-    return bool(getattr(method, "changes_structure", by_kind))
+    return bool(getattr(method, "changes_structure", method.card.structural))
 
 
 def refuse_structural(methods: Sequence[Any]) -> None:

@@ -16,8 +16,9 @@ from rekindle.graph.modules import tensors_of
 from rekindle.graph.surroundings import Surroundings
 from rekindle.keeper.acting import Actor
 from rekindle.keeper.watching import begin_watching
+from rekindle.methods.kinds import PerStepMethod
 from rekindle.methods.planning import graph_of
-from rekindle.methods.state import MethodContext, MethodState, PerStepMethod, StartingWeights
+from rekindle.methods.state import MethodContext, MethodState, StartingWeights
 from rekindle.observe.activations import Watch
 
 

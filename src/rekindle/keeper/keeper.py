@@ -44,6 +44,7 @@ from rekindle.keeper.checks import (
 from rekindle.keeper.engaged import Engaged, engage, initial_after
 from rekindle.keeper.events import RecyclingRecord
 from rekindle.keeper.watching import paused
+from rekindle.methods.kinds import IN_STEPS, kind_of
 from rekindle.methods.planning import Given
 from rekindle.methods.registry import methods as methods_of
 from rekindle.methods.state import MethodState, StartingWeights
@@ -99,8 +100,8 @@ class Keeper:
         every = methods_of(methods)
         for one in every:
             refuse_method(one)
-        self._per_step = tuple(one for one in every if hasattr(one, "init"))
-        self._at_boundaries = tuple(one for one in every if not hasattr(one, "init"))
+        self._per_step = tuple(one for one in every if kind_of(one) in IN_STEPS)
+        self._at_boundaries = tuple(one for one in every if kind_of(one) == "one-shot")
         self._example, self._graph, self._reference, self._seed = example, graph, reference, seed
         self._copies, self._frozen, self._optimizer_state = copies, frozen, optimizer_state
         self.steps = self._boundaries = 0

@@ -12,9 +12,9 @@ from rekindle.edits.compiler import reset_compiler
 from rekindle.errors import KeeperError
 from rekindle.graph import UnitGraph
 from rekindle.keeper.checks import refuse_nothing_to_recycle
+from rekindle.methods.kinds import PerStepMethod
 from rekindle.methods.planning import frozen_in
 from rekindle.methods.recycling import recyclable
-from rekindle.methods.state import PerStepMethod
 from rekindle.observe.activations import Watch
 
 
@@ -27,7 +27,7 @@ def begin_watching(
         KeeperError: There is no example, or a recycler finds nothing to recycle.
     """
     wanted = [quantity for one in methods for quantity in getattr(one, "observes", ())]
-    recyclers = [one for one in methods if one.card.kind == "recycler"]
+    recyclers = [one for one in methods if one.kind == "recycler"]
     if not wanted and not recyclers:
         return None, {}
     if example is None:

@@ -23,12 +23,6 @@ from rekindle.methods.registry import methods
 from rekindle.methods.treatment import Treatment
 from rekindle.observe import Data, Loss, Reference
 
-# What `apply_` takes beside method, model and optimizer.
-CONTEXT = (
-    *("undo", "example", "graph", "data", "loss", "reference"),
-    *("copies", "frozen", "optimizer_state", "seed"),
-)
-
 
 def plan(
     method: Any,
@@ -141,15 +135,6 @@ def apply_(
         refuse_strangers(optimizers, model, PlanError)
     given = Given(example, graph, data, loss, reference, copies, frozen, seed)
     return Treatment(chain, model, optimizers, given, optimizer_state=optimizer_state, keep=undo).carry_out_as_one()
-
-
-def treat_(settings: type[Any], model: Target, optimizer: Optimizer | None, given: dict[str, Any]) -> ChangeRecord:
-    """Apply a method given as its settings class, with settings and context (example, seed, ...) in one dict.
-
-    This is what stands behind `fire_` and its like, so that all of them take the same context.
-    """
-    context = {name: given.pop(name) for name in CONTEXT if name in given}
-    return apply_(settings(**given), model, optimizer, **context)
 
 
 def entered(model: Target) -> Target:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+import inspect
+import re
+from typing import Any, Literal
 
 from rekindle.methods.frozen_settings import type_of
 
@@ -23,8 +25,6 @@ class Card:
     """What a user must know before using a method.
 
     Args:
-        key: The one spelling: registry key, file name, CLI word.
-        kind: When it acts.
         title: Its full name.
         source: Paper, section and equation.
         what: What it does, with the formula.
@@ -34,10 +34,11 @@ class Card:
         example: Python that runs as it stands (doctest form).
         needs: What it needs beside the model: "example", "reference", "data", "loss".
         structural: Whether it changes the model's structure, so that it works on live models only.
+        aliases: Other spellings that people type; they are answered with the one spelling.
+        key: The one spelling: registry key, file name, CLI word. Filled in by the decorator, from the class's name.
+        kind: When it acts. Filled in by the decorator.
     """
 
-    key: str
-    kind: Kind
     title: str
     source: str
     what: str
@@ -47,6 +48,9 @@ class Card:
     example: str
     needs: tuple[str, ...] = ()
     structural: bool = False
+    aliases: tuple[str, ...] = ()
+    key: str = ""
+    kind: Kind = "one-shot"
 
     @property
     def summary(self) -> str:
@@ -81,24 +85,9 @@ class Card:
         return "\n\n".join(parts) + "\n"
 
 
-@runtime_checkable
-class Method(Protocol):
-    """What methods of every kind have: frozen settings with these.
-
-    Attributes:
-        key: Its one spelling.
-        card: What a user must know.
-        identity: Settings with which it changes nothing; used by the contract tests.
-    """
-
-    key: ClassVar[str]
-    card: ClassVar[Card]
-    identity: ClassVar[dict[str, Any]]
-
-
 def settings_table(settings: type[Any]) -> str:
     """Return the fields of a settings class as a Markdown table: name, type, default, meaning."""
-    meaning = _meanings(settings.__doc__ or "")
+    meaning = meanings(settings)
     rows = [
         f"| `{field.name}` | `{type_of(field)}` | `{field.default!r}` | {meaning.get(field.name, '')} |"
         for field in dataclasses.fields(settings)
@@ -106,15 +95,16 @@ def settings_table(settings: type[Any]) -> str:
     return "\n".join(["| setting | type | default | meaning |", "|---|---|---|---|", *rows])
 
 
-def _meanings(docstring: str) -> dict[str, str]:
-    """Read the `Args:` part of a Google-style docstring."""
+def meanings(documented: Any) -> dict[str, str]:
+    """Return what the docstring of a class or function says of each argument: its `Args:` part, in Google's style."""
     found: dict[str, str] = {}
     name = ""
-    for line in docstring.partition("Args:")[2].splitlines():
-        head, colon, text = line.strip().partition(": ")
+    text = inspect.getdoc(documented) or ""
+    for line in re.split(r"\n\n\w+:\n", text.partition("Args:")[2])[0].splitlines():
+        head, colon, words = line.strip().partition(": ")
         if colon and head.isidentifier():
             name = head
-            found[name] = text
+            found[name] = words
         elif name and line.strip():
             found[name] += " " + line.strip()
     return found

@@ -19,6 +19,7 @@ from rekindle.graph.modules import parameters_of
 from rekindle.graph.names import is_statistic
 from rekindle.graph.scan import scan
 from rekindle.graph.surroundings import restored_on_failure
+from rekindle.methods.kinds import kind_of
 from rekindle.observe import Data, Loss, Reference, gather
 
 FROZEN = "frozen (requires_grad=False); frozen=True treats it"
@@ -85,20 +86,20 @@ def plan_link(method: Any, model: Target, graph: UnitGraph, given: Given, found:
     """
     if isinstance(method, CopyLink):
         return method.edits()
-    if not hasattr(method, "plan"):
+    if kind_of(method) != "one-shot":
         raise PlanError(
             expected="a one-shot method, as a spec string or as settings",
-            got=f"{type(method).__name__}",
-            fix='write for example "fire" or rk.method("fire:scale=norm")',
+            got=f"{method.key}, a method of kind {method.kind}",
+            fix=f'write for example "fire"; {method.key} works beside a training: see `rekindle list {method.key}`',
         )
     frozen = frozen_in(model) if not given.frozen else frozenset()
     with restored_on_failure(model if isinstance(model, nn.Module) else None):
         known = {"data": given.data, "loss": given.loss, "example": given.example}
         evidence = gather(given.reference, given.seed, model=model, graph=graph, **known)
-        content = method.plan(graph, replace(evidence, frozen=frozen), given.seed)
+        content = named(method.plan(graph, replace(evidence, frozen=frozen), given.seed), method.key)
     content = led(without_frozen(content, graph, frozen), found)
     copied = {name for each in found for name in each.tensors}
-    content = accounted(content, graph, frozen, copied, getattr(method, "key", type(method).__name__))
+    content = accounted(content, graph, frozen, copied, method.key)
     return content if isinstance(model, nn.Module) else _of_a_state_dict(content, model, graph)
 
 
@@ -110,6 +111,13 @@ def _of_a_state_dict(content: Edits, state: Mapping[str, Tensor], graph: UnitGra
     skips = tuple(Skip(name, "not in the graph that was given") for name in strange)
     told = "a state dict does not tell which parameters are frozen: none was taken for it"
     return replace(content, skips=content.skips + skips, notices=(*content.notices, told))
+
+
+def named(content: Edits, key: str) -> Edits:
+    """Return a plan whose edits and operations have the method's key for a reason, where none was given."""
+    edits = tuple(edit if edit.reason else replace(edit, reason=key) for edit in content.edits)
+    surgery = tuple(each if each.reason else replace(each, reason=key) for each in content.surgery)
+    return replace(content, edits=edits, surgery=surgery)
 
 
 def frozen_in(model: Target) -> frozenset[str]:

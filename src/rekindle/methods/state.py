@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -16,8 +16,8 @@ from torch.optim import Optimizer
 from rekindle.edits.edit import Edits
 from rekindle.edits.update import Update
 from rekindle.errors import KeeperError
+from rekindle.graph import UnitGraph
 from rekindle.graph.modules import parameters_of, tensors_of
-from rekindle.methods.card import Method
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,14 +30,14 @@ class MethodContext:
         tensors: Live parameters and buffers by canonical name.
         optimizers: All optimizers, possibly none; others take their places when the Keeper is bound anew.
         reference: Initial weights by name: those at the start of the Keeper unless the user gave others. To be read in
-            `start`: a copy is made when a tensor is first asked for.
+            `init`: a copy is made when a tensor is first asked for, so that later it is one of later weights.
         seed: Seed of every draw, together with tensor, reason and step.
         watch: What is seen of activations (`rekindle.observe.activations.Watch`), None if no method asked for it.
         frozen: Whether parameters that take no gradients are treated too.
     """
 
     model: nn.Module
-    graph: Any
+    graph: UnitGraph
     tensors: Mapping[str, Tensor]
     optimizers: Sequence[Optimizer]
     reference: Mapping[str, Tensor]
@@ -119,14 +119,6 @@ class MethodState:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what `state_dict` returned."""
-
-
-@runtime_checkable
-class PerStepMethod(Method, Protocol):
-    """A per-step method or a recycler: frozen settings that can be started."""
-
-    def init(self, context: MethodContext) -> MethodState:
-        """Return what the method keeps, for a model."""
 
 
 def no_gradients() -> KeeperError:

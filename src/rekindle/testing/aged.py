@@ -20,6 +20,7 @@ from rekindle.graph.modules import parameters_of, tensors_of
 from rekindle.testing.zoo import ZooModel
 
 Maker = Callable[[Iterable[Tensor]], Optimizer]
+Check = Callable[[Any, ZooModel], None]
 
 
 def sgd(parameters: Iterable[Tensor]) -> Optimizer:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from rekindle.methods.registry import method
+from rekindle.methods.registry import keys_of, method
 from rekindle.methods.spec import choose, fill
 
 Parameters = list[nn.Parameter]
@@ -43,14 +43,13 @@ def _sgd(
 
 
 PLAIN: dict[str, Any] = {"adam": _adam, "adamw": _adamw, "sgd": _sgd}
-NAMES = (*PLAIN, "muon")
 
 
 def optimizer(spec: str, model: nn.Module, example: Tensor) -> Optimizer:
     """Return an optimizer for all parameters of a model.
 
     Args:
-        spec: "adam", "adamw", "sgd" or "muon" with settings.
+        spec: "adam", "adamw", "sgd", or a method that is an optimizer ("muon"), with settings.
         model: What it trains.
         example: Input for the model; "muon" traces with it which matrices are hidden.
 
@@ -62,8 +61,8 @@ def optimizer(spec: str, model: nn.Module, example: Tensor) -> Optimizer:
         >>> made.param_groups[0]["momentum"]
         0.9
     """
-    name = choose("optimizers", spec, NAMES)
-    if name == "muon":
+    name = choose("optimizers", spec, (*PLAIN, *keys_of("optimizer")))
+    if name not in PLAIN:
         made: Optimizer = method(spec).build(model, example)
         return made
     filled: Optimizer = fill(PLAIN[name], spec, {"parameters": list(model.parameters())})

@@ -44,6 +44,8 @@ def test_what_is_named_in_skip_is_left_with_that_reason():
 class Change:
     """A method that changes one tensor as its layer sees it."""
 
+    key, kind = "change", "one-shot"
+
     def __init__(self, tensor, change):
         self.tensor, self.change = tensor, change
 

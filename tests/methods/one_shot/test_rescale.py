@@ -13,7 +13,6 @@ import rekindle as rk
 from rekindle.errors import NoEffectWarning, PlanError, SettingsError
 from rekindle.graph.export import as_call
 from rekindle.graph.scaling.solve import wishes_of
-from rekindle.methods.one_shot.rescale import rescale_
 from rekindle.testing.aged import graph_of
 from rekindle.testing.zoo import zoo
 from tests.graph.scaling.test_solve import other
@@ -45,7 +44,7 @@ def deviation(member):
     model = grown(member.build())
     examples = [other(member.example(), seed) for seed in range(4)]
     before = torch.cat([run(model, example) for example in examples])
-    record = rescale_(model, graph=graph_of(member), reference=member.build)
+    record = rk.rescale_(model, graph=graph_of(member), reference=member.build)
     after = torch.cat([run(model, example) for example in examples])
     constant = float((before @ after) / (before @ before))
     return float((after - constant * before).abs().max() / after.abs().max()), constant, record
@@ -68,7 +67,7 @@ def test_two_layers_by_hand():
     start = {"0.weight": [[1.0, 0.0], [0.0, 0.0]], "0.bias": [0.0, 0.0], "2.weight": [[0.6, 0.8]], "2.bias": [0.0]}
     now = {"0.weight": [[0.0, 3.0], [4.0, 0.0]], "0.bias": [5.0, -10.0], "2.weight": [[0.0, 2.0]], "2.bias": [7.0]}
     net.load_state_dict({name: torch.tensor(value) for name, value in now.items()})
-    rescale_(net, example=torch.zeros(1, 2), reference={name: torch.tensor(v) for name, v in start.items()})
+    rk.rescale_(net, example=torch.zeros(1, 2), reference={name: torch.tensor(v) for name, v in start.items()})
     # c_1 = 1/5, c_2 = 1/2, C = 1/10
     assert torch.allclose(net[0].weight, torch.tensor([[0.0, 0.6], [0.8, 0.0]]))
     assert torch.allclose(net[0].bias, torch.tensor([1.0, -2.0]))
@@ -85,8 +84,8 @@ def test_a_part_of_the_way_by_hand(strength):
     net.load_state_dict({name: torch.tensor(value) for name, value in now.items()})
     alone = copy.deepcopy(net)
     reference = {name: torch.tensor(v, dtype=torch.float64) for name, v in start.items()}
-    rescale_(net, example=torch.zeros(1, 2).double(), reference=reference, strength=strength)
-    rescale_(alone, reference=reference, strength=strength, proportional=False)
+    rk.rescale_(net, example=torch.zeros(1, 2).double(), reference=reference, strength=strength)
+    rk.rescale_(alone, reference=reference, strength=strength, proportional=False)
     first, second = 5 - 4 * strength, 2 - strength  # the new norms
     for each in (net, alone):
         assert float(each[0].weight.detach().norm()) == pytest.approx(first, rel=1e-12)
@@ -104,7 +103,7 @@ def test_a_strength_is_a_part(strength):
 def test_in_a_chain_every_weight_has_its_initial_norm(name):
     member = zoo([name])[0]
     start, model, graph = member.build(), grown(member.build()), graph_of(member)
-    rescale_(model, graph=graph, reference=start)
+    rk.rescale_(model, graph=graph, reference=start)
     wanted, found = start.state_dict(), model.state_dict()
     wishes = wishes_of(graph)
     assert len(wishes) >= 3
@@ -117,7 +116,7 @@ def test_biases_get_the_running_product():
     member = zoo(["vgg"])[0]
     start, model = member.build().double(), grown(member.build())
     old = {name: p.detach().clone() for name, p in model.named_parameters()}
-    rescale_(model, graph=graph_of(member), reference=start)
+    rk.rescale_(model, graph=graph_of(member), reference=start)
     product = 1.0
     for name, parameter in model.named_parameters():
         if name.endswith("weight"):
@@ -131,7 +130,7 @@ def test_each_for_itself(member):
     """proportional=False: every weight at its norm, everything else as it was."""
     start, model, graph = member.build().double(), grown(member.build()), graph_of(member)
     old = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    rescale_(model, graph=graph, reference=start, proportional=False)
+    rk.rescale_(model, graph=graph, reference=start, proportional=False)
     found, wanted = model.state_dict(), start.state_dict()
     touched = {wish.tensor: torch.zeros(wish.shape, dtype=torch.bool) for wish in wishes_of(graph)}
     for wish in wishes_of(graph):
@@ -150,7 +149,7 @@ def test_each_for_itself(member):
 
 def test_without_a_reference_the_law_tells_the_norm():
     net = nn.Sequential(nn.Linear(50, 40), nn.LayerNorm(40), nn.ReLU(), weight_norm(nn.Linear(40, 30)))
-    rescale_(net, example=torch.zeros(1, 50))
+    rk.rescale_(net, example=torch.zeros(1, 50))
     assert float(net[0].weight.detach().norm()) == pytest.approx(math.sqrt(50 * 40) / math.sqrt(3 * 50), rel=1e-6)
     assert float(net[1].weight.detach().norm()) == pytest.approx(math.sqrt(40), rel=1e-6)
     assert float(net[3].weight.detach().norm()) == pytest.approx(math.sqrt(40 * 30) / math.sqrt(3 * 40), rel=1e-6)
@@ -162,7 +161,7 @@ def test_under_weight_norm_the_gain_is_scaled():
     with torch.no_grad():
         net[0].parametrizations.weight.original0.mul_(4.0)
     direction = net[0].parametrizations.weight.original1.detach().clone()
-    record = rescale_(net, example=torch.zeros(1, 5), reference=start)
+    record = rk.rescale_(net, example=torch.zeros(1, 5), reference=start)
     assert torch.allclose(net[0].weight, start[0].weight) and torch.allclose(net[2].bias, start[2].bias / 4)
     assert torch.equal(net[0].parametrizations.weight.original1, direction)
     assert any("gain" in skip.reason for skip in record.skips)
@@ -178,7 +177,7 @@ def test_batch_norm_statistics_go_along():
         net[1].running_var.fill_(9.0)
     mean = net[1].running_mean.clone()
     before = net(x)
-    record = rescale_(net, example=x, reference=start)
+    record = rk.rescale_(net, example=x, reference=start)
     assert torch.allclose(net[1].running_mean, mean / 3) and torch.allclose(net[1].running_var, torch.ones(4))
     assert torch.allclose(net(x), before, rtol=1e-4, atol=1e-5)
     assert not any("stale" in notice for notice in record.notices)
@@ -191,7 +190,7 @@ def test_what_enters_a_gelu_keeps_its_size():
         net[0].weight.mul_(3.0)
         net[2].weight.mul_(2.0)
     before, first = net(x), net[0].weight.detach().clone()
-    record = rescale_(net, example=x, reference=start)
+    record = rk.rescale_(net, example=x, reference=start)
     assert torch.equal(net[0].weight, first) and torch.allclose(net[2].weight, start[2].weight)
     assert torch.allclose(net(x), before / 2, atol=1e-6)
     assert {skip.tensor for skip in record.skips} == {"0.weight", "0.bias"}
@@ -203,15 +202,15 @@ def test_what_enters_a_gelu_keeps_its_size():
 def test_where_nothing_can_be_scaled_it_warns():
     net = nn.Sequential(nn.Linear(5, 4), nn.Sigmoid())
     with pytest.warns(NoEffectWarning, match="fixed at one"):
-        record = rescale_(net, example=torch.zeros(1, 5))
+        record = rk.rescale_(net, example=torch.zeros(1, 5))
     assert record.changed == 0
 
 
 def test_it_asks_for_an_example():
     with pytest.raises(PlanError) as caught:
-        rescale_(nn.Linear(3, 2))
+        rk.rescale_(nn.Linear(3, 2))
     assert "example=" in str(caught.value) and "proportional=False" in caught.value.fix
-    record = rescale_(nn.Linear(3, 2), proportional=False)
+    record = rk.rescale_(nn.Linear(3, 2), proportional=False)
     assert record.changed == 6 and "example=" in str(record.notices)
 
 
@@ -220,7 +219,7 @@ def test_skipped_tensors_stay_and_the_function_is_kept():
     model, x = grown(member.build()), member.example()
     before = run(model, x)
     first = next(model.parameters()).detach().clone()
-    record = rescale_(model, graph=graph_of(member), reference=member.build, skip=("layers.0.weight",))
+    record = rk.rescale_(model, graph=graph_of(member), reference=member.build, skip=("layers.0.weight",))
     after = run(model, x)
     constant = float((before @ after) / (before @ before))
     assert torch.allclose(after, constant * before, rtol=1e-9)
@@ -241,5 +240,5 @@ def test_zero_weights_ask_for_nothing():
     with torch.no_grad():
         net[0].weight.zero_()
         net[2].weight.mul_(2.0)
-    rescale_(net, example=torch.zeros(1, 5), reference=start)
+    rk.rescale_(net, example=torch.zeros(1, 5), reference=start)
     assert not net[0].weight.any() and torch.allclose(net[2].weight, start[2].weight)

@@ -18,6 +18,7 @@ from rekindle.edits.restore import restore_
 from rekindle.graph import UnitGraph, trace
 from rekindle.keeper import Keeper
 from rekindle.keeper.checks import changes_structure
+from rekindle.methods.kinds import kind_of
 from rekindle.seeds import global_seed, seed_of
 from rekindle.training.loop import Row, StageProgress, TrainConfig, evaluation, remember_rates, train
 from rekindle.training.stage import Stage
@@ -232,7 +233,7 @@ class Learner:
             self._networks += 1
             self._start()
             return []
-        one_shot = [_counted(one, stage.rounds) for one in self._methods if not hasattr(one, "init")]
+        one_shot = [_counted(one, stage.rounds) for one in self._methods if kind_of(one) == "one-shot"]
         return self._keeper.boundary(_Batches(stage, self._config.batch_size), loss=_loss, methods=one_shot)
 
     def _clear(self, stage: Stage) -> None:

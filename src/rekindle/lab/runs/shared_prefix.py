@@ -16,6 +16,7 @@ from pathlib import Path
 from rekindle.lab.runs.spec import Run
 from rekindle.lab.runs.store import Store
 from rekindle.lab.runs.validate import methods_of
+from rekindle.methods.kinds import IN_STEPS, kind_of
 from rekindle.methods.spec import UNTREATED
 
 
@@ -26,7 +27,7 @@ def plain(run: Run) -> Run | None:
         >>> plain(Run(methods="fire")) == Run(), plain(Run(methods="l2:strength=1e-4+fire"))
         (True, None)
     """
-    acts_in_steps = any(hasattr(one, "init") for one in methods_of(run.methods))
+    acts_in_steps = any(kind_of(one) in IN_STEPS for one in methods_of(run.methods))
     return None if acts_in_steps else replace(run, methods=UNTREATED)
 
 

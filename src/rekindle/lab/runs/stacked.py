@@ -16,6 +16,7 @@ from rekindle.lab.runs.spec import Run
 from rekindle.lab.runs.stacked_training import learn_together
 from rekindle.lab.runs.training_run import Row, head_of, learner_of, stages_of, thread_count, train_config_of
 from rekindle.lab.runs.validate import check, methods_of
+from rekindle.methods.kinds import IN_STEPS, kind_of
 from rekindle.methods.spec import FRESH, name_of
 from rekindle.training.optimizers import optimizer
 from rekindle.training.stage import Stage
@@ -88,7 +89,7 @@ def _obstacles(run: Run) -> Iterator[tuple[str, str]]:
         if name_of(given) not in allowed:
             yield f"one of these as {field}: {', '.join(allowed)}", f"{given!r}"
     for one in methods_of(run.methods):
-        if one.key not in PENALTIES and (hasattr(one, "init") or changes_structure(one)):
+        if one.key not in PENALTIES and (kind_of(one) in IN_STEPS or changes_structure(one)):
             yield f"{', '.join(PENALTIES)}, or methods that act between stages and keep the structure", f"{one}"
     plain = {"clip": None, "precision": "float32", "augment": "none", "validation": 0.0, "patience": None}
     for field, value in plain.items():

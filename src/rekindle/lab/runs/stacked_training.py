@@ -21,7 +21,8 @@ from torch.optim import Optimizer
 from rekindle.errors import SettingsError
 from rekindle.lab.models.mlp import MLP
 from rekindle.lab.runs.learner import Learner
-from rekindle.methods.state import MethodContext, PerStepMethod
+from rekindle.methods.kinds import PerStepMethod
+from rekindle.methods.state import MethodContext
 from rekindle.seeds import generator
 from rekindle.training.examples import Examples
 from rekindle.training.loop import (
@@ -83,6 +84,7 @@ class Stack(nn.Module):
     def context(self, learner: Learner) -> MethodContext:
         """Return where per-step methods work: the network of one learner, with the tensors of all of them."""
         tensors = {name: self.stacked[_key(name)] for name in self.names}
+        assert learner.graph is not None
         return MethodContext(learner.model, learner.graph, tensors, (), {}, 0)
 
     def take(self, models: Sequence[nn.Module]) -> None:

@@ -13,7 +13,8 @@ from rekindle.lab.data.augment import augmentation
 from rekindle.lab.data.catalog import check as check_data
 from rekindle.lab.models.catalog import NETWORKS
 from rekindle.lab.protocols.catalog import protocol
-from rekindle.methods.registry import methods
+from rekindle.methods.kinds import kind_of
+from rekindle.methods.registry import keys_of, methods
 from rekindle.methods.spec import FRESH, UNTREATED, choose, name_of
 from rekindle.metrics.registry import metric
 from rekindle.training.optimizers import optimizer
@@ -48,7 +49,7 @@ def methods_of(spec: str) -> tuple[Any, ...]:
     """Return the settings of a run's methods; none for "none" and "fresh"."""
     found = () if spec in (UNTREATED, FRESH) else methods(spec)
     for one in found:
-        if getattr(getattr(one, "card", None), "kind", None) == "optimizer":
+        if kind_of(one) == "optimizer":
             raise SettingsError(
                 expected="methods that work beside an optimizer",
                 got=f"{spec!r}",
@@ -58,7 +59,7 @@ def methods_of(spec: str) -> tuple[Any, ...]:
 
 
 def _check_optimizer(spec: str) -> None:
-    if name_of(spec) == "muon":
+    if name_of(spec) in keys_of("optimizer"):
         methods(spec)
     else:
         optimizer(spec, nn.ParameterList([torch.zeros(1)]), torch.zeros(1))

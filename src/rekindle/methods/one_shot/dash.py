@@ -4,28 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch import Tensor
 
-from rekindle.edits.edit import Edit, Edits, Skip
-from rekindle.edits.matrices import matrix_edits
-from rekindle.edits.record import ChangeRecord
-from rekindle.graph import UnitGraph, Weight
-from rekindle.graph.names import matches
-from rekindle.graph.regions import UnitIndex
-from rekindle.kernels.direction import shrink_by_direction
-from rekindle.methods.apply import treat_
-from rekindle.methods.card import Card
-from rekindle.methods.frozen_settings import settings
-from rekindle.observe import Evidence, Gradients
+from rekindle.methods import (
+    Card,
+    Edit,
+    Edits,
+    Evidence,
+    Gradients,
+    Skip,
+    UnitGraph,
+    UnitIndex,
+    Weight,
+    matches,
+    matrix_edits,
+    one_shot_method,
+    shrink_by_direction,
+)
 
 CARD = Card(
-    key="dash",
-    kind="one-shot",
     title="DASH, direction-aware shrinking",
     source="Shin et al., DASH: Warm-Starting Neural Network Training in Stationary Settings without Loss of Plasticity "
     "(2024), Algorithm 1; as used in FIRE, D, Table 1 and Tables 6-8",
@@ -73,7 +74,7 @@ CARD = Card(
 )
 
 
-@settings
+@one_shot_method(CARD, identity={"floor": 1.0})
 class Dash:
     """Settings of DASH.
 
@@ -83,9 +84,7 @@ class Dash:
         skip: Patterns of tensor names to leave alone, as in `head.*`.
     """
 
-    key: ClassVar[str] = "dash"
-    card: ClassVar[Card] = CARD
-    identity: ClassVar[dict[str, Any]] = {"floor": 1.0}
+    key: ClassVar[str]
 
     alpha: Annotated[float, Field(gt=0, le=1)] = 0.3
     floor: Annotated[float, Field(ge=0, le=1)] = 0.05
@@ -186,20 +185,3 @@ def _others(graph: UnitGraph, biases: tuple[str, ...]) -> tuple[str, ...]:
         f"{len(others)} parameters that are no weight or bias of a linear or convolution layer stay "
         f"(first: {others[0]})",
     )
-
-
-def dash_(model: nn.Module, optimizer: Optimizer | None = None, **given: Any) -> ChangeRecord:
-    """Treat a model with DASH in place.
-
-    Args:
-        model: The model.
-        optimizer: Its moments are cleared where weights are shrunk.
-        **given: Settings, see `Dash`, and `data`, `loss`, `example`, `graph`, `seed` as for `rekindle.apply_`.
-
-    Example:
-        >>> net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
-        >>> batches = [(torch.randn(8, 4), torch.randint(2, (8,))) for _ in range(3)]
-        >>> len(dash_(net, data=batches).rows)
-        4
-    """
-    return treat_(Dash, model, optimizer, given)

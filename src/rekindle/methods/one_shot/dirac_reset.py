@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import AfterValidator, Field
-from torch import nn
-from torch.optim import Optimizer
 
-from rekindle.edits.edit import Edit, Edits
-from rekindle.edits.record import ChangeRecord
-from rekindle.graph import UnitGraph
-from rekindle.methods.apply import treat_
-from rekindle.methods.card import Card
-from rekindle.methods.frozen_settings import settings
+from rekindle.methods import Card, Edit, Edits, Evidence, UnitGraph, one_shot_method
 from rekindle.methods.one_shot._effective import NOT_TRACED, dirac_places, edits_of, plus_dirac, sorted_tensors
-from rekindle.observe import Evidence
 
 OneDimensional = Literal["add", "set", "keep"]
 
@@ -60,8 +52,6 @@ PresetName = Annotated[str, AfterValidator(_known)]
 
 
 CARD = Card(
-    key="dirac_reset",
-    kind="one-shot",
     title="Dirac reset of frozen weights",
     source="The paper on mutually frozen weights, appendix 6.5 and Tables 6-8",
     what="Adds an identity mapping to every weight. W <- W + strength * Dirac, the identity for a linear weight and "
@@ -95,7 +85,7 @@ CARD = Card(
 )
 
 
-@settings
+@one_shot_method(CARD, identity={"strength": 0.0})
 class DiracReset:
     """Settings of the Dirac reset.
 
@@ -107,9 +97,7 @@ class DiracReset:
         skip: Patterns of tensor names to leave alone.
     """
 
-    key: ClassVar[str] = "dirac_reset"
-    card: ClassVar[Card] = CARD
-    identity: ClassVar[dict[str, Any]] = {"strength": 0.0}
+    key: ClassVar[str]
 
     preset: PresetName | None = None
     strength: Annotated[float, Field(ge=0)] | None = None
@@ -137,18 +125,3 @@ class DiracReset:
         elif how == "add" and strength:
             edits += [Edit(name, lambda old: old + strength, self.key) for name in vectors]
         return Edits(tuple(edits), skips, () if graph.traced else (NOT_TRACED,))
-
-
-def dirac_reset_(model: nn.Module, optimizer: Optimizer | None = None, **given: Any) -> ChangeRecord:
-    """Add identity mappings to a model's weights, in place.
-
-    Args:
-        model: The model.
-        optimizer: Its moments are cleared where weights are edited.
-        **given: Settings, see `DiracReset`, and `example`, `graph`, `reference`, `seed` as for `rekindle.apply_`.
-
-    Example:
-        >>> dirac_reset_(nn.Linear(3, 2), strength=0.5).changed
-        4
-    """
-    return treat_(DiracReset, model, optimizer, given)

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field
-from torch import nn
-from torch.optim import Optimizer
 
-from rekindle.edits.edit import Edits
-from rekindle.edits.record import ChangeRecord
-from rekindle.graph import UnitGraph
-from rekindle.methods.apply import treat_
-from rekindle.methods.card import Card
-from rekindle.methods.frozen_settings import settings
+from rekindle.methods import Card, Edits, Evidence, UnitGraph, one_shot_method
 from rekindle.methods.one_shot._sparse import COST, NOT_TREATED, sparsify
-from rekindle.observe import Evidence
 
 CARD = Card(
-    key="doubly_sparse",
-    kind="one-shot",
     title="Doubly sparse weights",
     source="The paper on mutually frozen weights, appendix 6.5 (doubly sparse)",
     what="Sets each weight to zero with a given probability, independently. W <- m * W with m a random mask of zeros "
@@ -47,7 +37,7 @@ True
 )
 
 
-@settings
+@one_shot_method(CARD, identity={"probability": 0.0})
 class DoublySparse:
     """Settings of doubly sparse weights.
 
@@ -56,9 +46,7 @@ class DoublySparse:
         skip: Patterns of tensor names to leave alone.
     """
 
-    key: ClassVar[str] = "doubly_sparse"
-    card: ClassVar[Card] = CARD
-    identity: ClassVar[dict[str, Any]] = {"probability": 0.0}
+    key: ClassVar[str]
 
     probability: Annotated[float, Field(ge=0, le=1)] = 0.5
     skip: tuple[str, ...] = ()
@@ -66,18 +54,3 @@ class DoublySparse:
     def plan(self, graph: UnitGraph, evidence: Evidence, seed: int) -> Edits:
         """Return an edit for each weight and each one-dimensional tensor, and the sparsity as a notice."""
         return sparsify(graph, self.probability, self.skip, seed, self.key)
-
-
-def doubly_sparse_(model: nn.Module, optimizer: Optimizer | None = None, **given: Any) -> ChangeRecord:
-    """Set a model's weights to zero at random, in place.
-
-    Args:
-        model: The model.
-        optimizer: Its moments are cleared where weights are edited.
-        **given: Settings, see `DoublySparse`, and `example`, `graph`, `reference`, `seed` as for `rekindle.apply_`.
-
-    Example:
-        >>> doubly_sparse_(nn.Linear(3, 2), probability=1.0).changed
-        8
-    """
-    return treat_(DoublySparse, model, optimizer, given)

@@ -5,27 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch import Tensor
 
-from rekindle.edits.edit import Edit, Edits, Skip
-from rekindle.edits.record import ChangeRecord
-from rekindle.graph import UnitGraph
-from rekindle.kernels.subsets import share, smallest, smallest_of_all
-from rekindle.methods.apply import treat_
-from rekindle.methods.card import Card
-from rekindle.methods.frozen_settings import settings
+from rekindle.methods import (
+    Card,
+    Edit,
+    Edits,
+    Evidence,
+    Skip,
+    UnitGraph,
+    one_shot_method,
+    share,
+    smallest,
+    smallest_of_all,
+)
 from rekindle.methods.one_shot._fresh import Draw, Fresh
 from rekindle.methods.one_shot._subset import ALL_PARAMETERS, MOMENTS, TOO_SMALL, Which, candidates
-from rekindle.observe import Evidence
 
 CARD = Card(
-    key="dsd",
-    kind="one-shot",
     title="DSD, dense-sparse-dense by reinitialization",
     source="The Impact of Reinitialization on Generalization in Convolutional Neural Networks, 1 (eq. 1, weight "
     "magnitudes); after Han et al., DSD: Dense-Sparse-Dense Training (2017)",
@@ -58,7 +59,7 @@ CARD = Card(
 )
 
 
-@settings
+@one_shot_method(CARD, identity={"fraction": 0.0})
 class Dsd:
     """Settings of DSD.
 
@@ -71,9 +72,7 @@ class Dsd:
         skip: Patterns of tensor names to leave alone.
     """
 
-    key: ClassVar[str] = "dsd"
-    card: ClassVar[Card] = CARD
-    identity: ClassVar[dict[str, Any]] = {"fraction": 0.0}
+    key: ClassVar[str]
 
     fraction: Annotated[float, Field(ge=0, le=1)] = 0.2
     scope: Literal["tensor", "global"] = "tensor"
@@ -122,18 +121,3 @@ def _edit(name: str, chosen: Callable[..., Tensor], draw: Draw, reads: tuple[str
         return torch.where(chosen(old, *others), draw().to(old), old)
 
     return Edit(name, op, Dsd.key, reads=reads, touched=chosen)
-
-
-def dsd_(model: nn.Module, optimizer: Optimizer | None = None, **given: Any) -> ChangeRecord:
-    """Draw the smallest parameters of a model afresh, in place.
-
-    Args:
-        model: The model.
-        optimizer: Its moments are cleared where weights are edited.
-        **given: Settings, see `Dsd`, and `example`, `graph`, `reference`, `seed` as for `rekindle.apply_`.
-
-    Example:
-        >>> dsd_(nn.Linear(10, 5, bias=False)).changed
-        10
-    """
-    return treat_(Dsd, model, optimizer, given)

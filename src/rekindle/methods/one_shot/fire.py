@@ -5,23 +5,32 @@ from __future__ import annotations
 import math
 from dataclasses import fields
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch import Tensor
 
-from rekindle.edits.edit import Edit, Edits, Skip
-from rekindle.edits.matrices import matrix_edits
-from rekindle.edits.record import ChangeRecord
-from rekindle.errors import PlanError, SettingsError
-from rekindle.graph import UnitGraph, Weight
-from rekindle.graph.names import matches
-from rekindle.kernels.polar import CUBIC, MUON, QUINTIC, newton_schulz, polar, polar_exact
-from rekindle.methods.apply import treat_
-from rekindle.methods.card import Card
-from rekindle.methods.frozen_settings import settings
+from rekindle.methods import (
+    CUBIC,
+    MUON,
+    QUINTIC,
+    Card,
+    Edit,
+    Edits,
+    Evidence,
+    PlanError,
+    SettingsError,
+    Skip,
+    UnitGraph,
+    Weight,
+    matches,
+    matrix_edits,
+    newton_schulz,
+    one_shot_method,
+    polar,
+    polar_exact,
+)
 from rekindle.methods.one_shot._families import (
     Family,
     as_head,
@@ -31,7 +40,6 @@ from rekindle.methods.one_shot._families import (
     refuse_unclear,
     refuse_unknown_roles,
 )
-from rekindle.observe import Evidence
 
 COEFFICIENTS = {"newton_schulz": CUBIC, "quintic": QUINTIC, "muon": MUON}
 Preset = Literal["cnn", "vit", "gpt", "dqn", "paper"]
@@ -39,8 +47,6 @@ Preset = Literal["cnn", "vit", "gpt", "dqn", "paper"]
 STEPS: dict[Preset, int] = {"cnn": 10, "vit": 10, "gpt": 5, "dqn": 10, "paper": 10}
 
 CARD = Card(
-    key="fire",
-    kind="one-shot",
     title="FIRE, Frobenius-isometry reinitialization",
     source="Han et al., FIRE: Frobenius-Isometry Reinitialization for Balancing the Stability-Plasticity Tradeoff: "
     "3.3 (eq. 4, 5), 3.4 (Algorithm 1), B.2, B.3, C; presets by the published code, github.com/isaac7778/FIRE",
@@ -91,7 +97,7 @@ True
 )
 
 
-@settings
+@one_shot_method(CARD, identity={"blend": 0.0})
 class Fire:
     """Settings of FIRE.
 
@@ -112,9 +118,7 @@ class Fire:
             only blend and skip can be set.
     """
 
-    key: ClassVar[str] = "fire"
-    card: ClassVar[Card] = CARD
-    identity: ClassVar[dict[str, Any]] = {"blend": 0.0}
+    key: ClassVar[str]
 
     solver: Literal["auto", "exact", "newton_schulz", "quintic", "muon"] = "auto"
     iterations: Annotated[int, Field(ge=1, le=1000)] = 10
@@ -237,19 +241,3 @@ class Fire:
             return torch.linalg.vector_norm(old, dim=(-2, -1), keepdim=True) / now
         std: float = graph.initializers[weight.tensor].std  # type: ignore[attr-defined]
         return std * math.sqrt(out * in_) / now
-
-
-def fire_(model: nn.Module, optimizer: Optimizer | None = None, **given: Any) -> ChangeRecord:
-    """Treat a model with FIRE in place.
-
-    Args:
-        model: The model.
-        optimizer: Its moments are cleared where weights are edited.
-        **given: Settings, see `Fire`, and `example`, `graph`, `reference`, `seed` as for `rekindle.apply_`.
-
-    Example:
-        >>> net = nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 4))
-        >>> fire_(net, example=torch.zeros(1, 8)).changed
-        72
-    """
-    return treat_(Fire, model, optimizer, given)

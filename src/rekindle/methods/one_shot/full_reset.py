@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch import Tensor
 
-from rekindle.edits.edit import Edit, Edits, Skip
-from rekindle.edits.record import ChangeRecord
-from rekindle.graph import UnitGraph
-from rekindle.graph.names import matches
-from rekindle.methods.apply import treat_
-from rekindle.methods.card import Card
-from rekindle.methods.frozen_settings import settings
-from rekindle.observe import Evidence
+from rekindle.methods import Card, Edit, Edits, Evidence, Skip, UnitGraph, matches, one_shot_method
 
 CARD = Card(
-    key="full_reset",
-    kind="one-shot",
     title="Full reset",
     source="The baseline of all four papers: FIRE 4.1, Soft Weight Rescaling D.2, layerwise reinitialization 1",
     what="Draws every parameter afresh by its layer's own initializer, and sets BatchNorm statistics back. "
@@ -45,7 +35,7 @@ True
 )
 
 
-@settings
+@one_shot_method(CARD, identity={"skip": ("*",)})
 class FullReset:
     """Settings of the full reset.
 
@@ -53,9 +43,7 @@ class FullReset:
         skip: Patterns of tensor names to leave alone.
     """
 
-    key: ClassVar[str] = "full_reset"
-    card: ClassVar[Card] = CARD
-    identity: ClassVar[dict[str, Any]] = {"skip": ("*",)}
+    key: ClassVar[str]
 
     skip: tuple[str, ...] = ()
 
@@ -70,7 +58,7 @@ class FullReset:
                     Skip(name, "its initializer is not known; pass reference= (a function that builds the model)")
                 )
             else:
-                edits.append(Edit(name, self._op(graph, evidence, name, seed), "full_reset"))
+                edits.append(Edit(name, self._op(graph, evidence, name, seed)))
         return Edits(tuple(edits), tuple(skips))
 
     def _op(self, graph: UnitGraph, evidence: Evidence, name: str, seed: int) -> Callable[[Tensor], Tensor]:
@@ -85,18 +73,3 @@ class FullReset:
             return drawn.to(old)
 
         return op
-
-
-def full_reset_(model: nn.Module, optimizer: Optimizer | None = None, **given: Any) -> ChangeRecord:
-    """Reset a model in place.
-
-    Args:
-        model: The model.
-        optimizer: Its moments are cleared where weights are edited.
-        **given: Settings, see `FullReset`, and `example`, `graph`, `reference`, `seed` as for `rekindle.apply_`.
-
-    Example:
-        >>> full_reset_(nn.Linear(3, 2)).changed
-        8
-    """
-    return treat_(FullReset, model, optimizer, given)

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch import Tensor
 
-from rekindle.edits.edit import Edit, Edits, Skip
-from rekindle.edits.record import ChangeRecord
-from rekindle.errors import PlanError
-from rekindle.graph import UnitGraph
-from rekindle.graph.names import matches
-from rekindle.graph.regions import UnitIndex, Where, Whole
-from rekindle.methods.apply import treat_
-from rekindle.methods.card import Card
-from rekindle.methods.frozen_settings import settings
+from rekindle.methods import (
+    Card,
+    Edit,
+    Edits,
+    Evidence,
+    PlanError,
+    Skip,
+    UnitGraph,
+    UnitIndex,
+    Where,
+    Whole,
+    matches,
+    one_shot_method,
+)
 from rekindle.methods.last_layers import last_layers
 from rekindle.methods.one_shot._fresh import UNKNOWN, Draw, Fresh, fresh_values
-from rekindle.observe import Evidence
 
 CARD = Card(
-    key="head_reset",
-    kind="one-shot",
     title="Head reset (FC)",
     source="Soft Weight Rescaling, D.2 (head reset, after Nikishin et al. 2022); The Impact of Reinitialization on "
     "Generalization in Convolutional Neural Networks, 1 (FC)",
@@ -56,7 +57,7 @@ CARD = Card(
 )
 
 
-@settings
+@one_shot_method(CARD, identity={"skip": ("*",)})
 class HeadReset:
     """Settings of the head reset.
 
@@ -67,9 +68,7 @@ class HeadReset:
         skip: Patterns of tensor names to leave alone.
     """
 
-    key: ClassVar[str] = "head_reset"
-    card: ClassVar[Card] = CARD
-    identity: ClassVar[dict[str, Any]] = {"skip": ("*",)}
+    key: ClassVar[str]
 
     layers: Annotated[int, Field(ge=1)] | Literal["all"] = 1
     fresh: Fresh = "init"
@@ -118,19 +117,3 @@ def _redraw(name: str, where: Where, draw: Draw) -> Edit:
         return where.read(draw()).to(old).reshape(old.shape)
 
     return Edit(name, op, HeadReset.key, where)
-
-
-def head_reset_(model: nn.Module, optimizer: Optimizer | None = None, **given: Any) -> ChangeRecord:
-    """Draw the last layers of a model afresh, in place.
-
-    Args:
-        model: The model.
-        optimizer: Its moments are cleared where weights are edited.
-        **given: Settings, see `HeadReset`, and `example`, `graph`, `reference`, `seed` as for `rekindle.apply_`.
-
-    Example:
-        >>> net = nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 4))
-        >>> head_reset_(net, example=torch.zeros(1, 8)).changed
-        28
-    """
-    return treat_(HeadReset, model, optimizer, given)

@@ -9,27 +9,27 @@ from typing import Annotated, Any, ClassVar, Literal
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from rekindle.edits.compute import compute
-from rekindle.edits.edit import Edit, Edits, Skip
-from rekindle.edits.record import ChangeRecord
-from rekindle.edits.surgery import Standardize, Surgery
-from rekindle.errors import PlanError
-from rekindle.graph import UnitGraph
-from rekindle.graph.modules import tensors_of
-from rekindle.graph.weight import Weight
-from rekindle.methods.apply import treat_
-from rekindle.methods.card import Card
-from rekindle.methods.frozen_settings import settings
+from rekindle.methods import (
+    Card,
+    Edit,
+    Edits,
+    Evidence,
+    PlanError,
+    Skip,
+    Standardize,
+    Surgery,
+    UnitGraph,
+    Weight,
+    one_shot_method,
+    tensors_of,
+)
 from rekindle.methods.one_shot._blocks import find_blocks
 from rekindle.methods.one_shot._placement import find_placement
-from rekindle.observe import Evidence
 from rekindle.observe.outputs import upstream_of
 
 CARD = Card(
-    key="layerwise",
-    kind="one-shot",
     title="Layerwise reinitialization (LW)",
     source="The impact of reinitialization on generalization in convolutional neural networks, Algorithm 1, Appendix E",
     what="One round at block k: weights of blocks 1..k go back to their initial norm, a fixed normalization "
@@ -80,10 +80,11 @@ CARD = Card(
 """,
     needs=("example", "data"),
     structural=True,
+    aliases=("lw",),
 )
 
 
-@settings
+@one_shot_method(CARD, identity={"rescale": False, "normalize": False, "reinitialize": False})
 class Layerwise:
     """Settings of one round of layerwise reinitialization.
 
@@ -101,9 +102,7 @@ class Layerwise:
             initializes itself in another way: the function that builds it, with another seed= in each round).
     """
 
-    key: ClassVar[str] = "layerwise"
-    card: ClassVar[Card] = CARD
-    identity: ClassVar[dict[str, Any]] = {"rescale": False, "normalize": False, "reinitialize": False}
+    key: ClassVar[str]
 
     block: Annotated[int, Field(ge=1)] = 1
     blocks: tuple[str, ...] | None = None
@@ -271,20 +270,3 @@ def layerwise_rounds(blocks: int | tuple[str, ...], repeats: int = 1, **given: A
     for block in range(1, count + 1):
         for repeat in range(1, repeats + 1):
             yield Layerwise(block=block, repeat=repeat, blocks=paths, **given)
-
-
-def layerwise_(model: nn.Module, optimizer: Optimizer | None = None, **given: Any) -> ChangeRecord:
-    """Do one round of layerwise reinitialization in place; train afterwards.
-
-    Args:
-        model: The model.
-        optimizer: Its moments are cleared where weights are edited.
-        **given: Settings, see `Layerwise`, and `example`, `data`, `graph`, `reference`, `seed` as for
-            `rekindle.apply_`. The normalization is measured on the first batch of `data`, or on `example`.
-
-    Example:
-        >>> net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
-        >>> print(layerwise_(net, example=torch.eye(4), block=1).surgery[0].module)
-        1
-    """
-    return treat_(Layerwise, model, optimizer, given)

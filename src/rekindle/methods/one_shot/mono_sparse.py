@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field
-from torch import nn
-from torch.optim import Optimizer
 
-from rekindle.edits.edit import Edits
-from rekindle.edits.record import ChangeRecord
-from rekindle.graph import UnitGraph
-from rekindle.methods.apply import treat_
-from rekindle.methods.card import Card
-from rekindle.methods.frozen_settings import settings
+from rekindle.methods import Card, Edits, Evidence, UnitGraph, one_shot_method
 from rekindle.methods.one_shot._sparse import COST, NOT_TREATED, sparsify
-from rekindle.observe import Evidence
 
 CARD = Card(
-    key="mono_sparse",
-    kind="one-shot",
     title="Mono-sparse weights",
     source="The paper on mutually frozen weights, appendix 6.5 (mono-sparse)",
     what="Sets each weight to zero with a given probability and adds an identity mapping back. W <- m * W + Dirac with "
@@ -48,7 +38,7 @@ CARD = Card(
 )
 
 
-@settings
+@one_shot_method(CARD, identity={"skip": ("*",)})
 class MonoSparse:
     """Settings of mono-sparse weights.
 
@@ -57,9 +47,7 @@ class MonoSparse:
         skip: Patterns of tensor names to leave alone.
     """
 
-    key: ClassVar[str] = "mono_sparse"
-    card: ClassVar[Card] = CARD
-    identity: ClassVar[dict[str, Any]] = {"skip": ("*",)}
+    key: ClassVar[str]
 
     probability: Annotated[float, Field(ge=0, le=1)] = 0.5
     skip: tuple[str, ...] = ()
@@ -67,18 +55,3 @@ class MonoSparse:
     def plan(self, graph: UnitGraph, evidence: Evidence, seed: int) -> Edits:
         """Return an edit for each weight and each one-dimensional tensor, and the sparsity as a notice."""
         return sparsify(graph, self.probability, self.skip, seed, self.key, dirac=1.0)
-
-
-def mono_sparse_(model: nn.Module, optimizer: Optimizer | None = None, **given: Any) -> ChangeRecord:
-    """Make a model's weights sparse at random and add identity mappings, in place.
-
-    Args:
-        model: The model.
-        optimizer: Its moments are cleared where weights are edited.
-        **given: Settings, see `MonoSparse`, and `example`, `graph`, `reference`, `seed` as for `rekindle.apply_`.
-
-    Example:
-        >>> mono_sparse_(nn.Linear(3, 2), probability=1.0).changed
-        8
-    """
-    return treat_(MonoSparse, model, optimizer, given)

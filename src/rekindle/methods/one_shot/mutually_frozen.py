@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch import Tensor
 
-from rekindle.edits.edit import Edit, Edits, Skip
-from rekindle.edits.record import ChangeRecord
-from rekindle.errors import PlanError
-from rekindle.graph import Group, UnitGraph
-from rekindle.graph.names import matches
-from rekindle.kernels.subsets import random_mask
-from rekindle.methods.apply import treat_
-from rekindle.methods.card import Card
-from rekindle.methods.frozen_settings import settings
+from rekindle.methods import (
+    Card,
+    Edit,
+    Edits,
+    Evidence,
+    Group,
+    PlanError,
+    Skip,
+    UnitGraph,
+    generator,
+    matches,
+    one_shot_method,
+    random_mask,
+)
 from rekindle.methods.one_shot._effective import edits_of, share_of_zeros, zeroed
-from rekindle.observe import Evidence
-from rekindle.seeds import generator
 
 CARD = Card(
-    key="mutually_frozen",
-    kind="one-shot",
     title="Mutually frozen weights",
     source="The paper on mutually frozen weights, appendix 6.5 (mutually frozen)",
     what="Sets whole units to zero with a given probability, so that they stay there. A chosen unit loses its incoming "
@@ -57,7 +57,7 @@ CARD = Card(
 )
 
 
-@settings
+@one_shot_method(CARD, identity={"probability": 0.0})
 class MutuallyFrozen:
     """Settings of mutually frozen weights.
 
@@ -67,9 +67,7 @@ class MutuallyFrozen:
         skip: Patterns of tensor names; groups that have one of them are left alone.
     """
 
-    key: ClassVar[str] = "mutually_frozen"
-    card: ClassVar[Card] = CARD
-    identity: ClassVar[dict[str, Any]] = {"probability": 0.0}
+    key: ClassVar[str]
 
     probability: Annotated[float, Field(ge=0, le=1)] = 0.2
     kinds: tuple[Literal["hidden", "stream", "gated", "score"], ...] = ("hidden",)
@@ -126,19 +124,3 @@ def _mark(graph: UnitGraph, group: Group, chosen: Tensor, masks: dict[str, Tenso
             continue  # goes with its direction
         old = masks.get(slot.tensor, torch.zeros(graph.parameters[slot.tensor], dtype=torch.bool))
         masks[slot.tensor] = old | slot.where.at(chosen).mask(old)
-
-
-def mutually_frozen_(model: nn.Module, optimizer: Optimizer | None = None, **given: Any) -> ChangeRecord:
-    """Freeze some units of a model at zero, in place.
-
-    Args:
-        model: The model.
-        optimizer: Its moments are cleared where weights are edited.
-        **given: Settings, see `MutuallyFrozen`, and `example`, `graph`, `reference`, `seed` as for `rekindle.apply_`.
-
-    Example:
-        >>> net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
-        >>> mutually_frozen_(net, probability=1.0, example=torch.zeros(1, 4)).changed
-        21
-    """
-    return treat_(MutuallyFrozen, model, optimizer, given)

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
-from rekindle.edits.edit import Edits, Skip
 from rekindle.edits.inserted import PARTS
-from rekindle.edits.record import ChangeRecord
-from rekindle.edits.surgery import Surgery, Twins
-from rekindle.errors import PlanError
-from rekindle.graph import UnitGraph
-from rekindle.graph.modules import modules_of, submodule
-from rekindle.graph.names import matches
-from rekindle.methods.apply import treat_
-from rekindle.methods.card import Card
-from rekindle.methods.frozen_settings import settings
-from rekindle.observe import Evidence
+from rekindle.methods import (
+    Card,
+    Edits,
+    Evidence,
+    PlanError,
+    Skip,
+    Surgery,
+    Twins,
+    UnitGraph,
+    matches,
+    modules_of,
+    one_shot_method,
+    submodule,
+)
 
 TIED = "it is tied to another part of the model, which would be frozen with it; give the head a weight of its own"
 
 CARD = Card(
-    key="plasticity_injection",
-    kind="one-shot",
     title="Plasticity injection",
     source="Nikishin et al. 2023, Deep Reinforcement Learning with Plasticity Injection; FIRE D",
     what="Freezes the head and puts a new trainable head with its frozen twin beside it, so that outputs stay the same "
@@ -60,7 +60,7 @@ True
 )
 
 
-@settings
+@one_shot_method(CARD, identity={"skip": ("*",)})
 class PlasticityInjection:
     """Settings of plasticity injection.
 
@@ -69,9 +69,7 @@ class PlasticityInjection:
         skip: Patterns of module paths to leave alone.
     """
 
-    key: ClassVar[str] = "plasticity_injection"
-    card: ClassVar[Card] = CARD
-    identity: ClassVar[dict[str, Any]] = {"skip": ("*",)}
+    key: ClassVar[str]
 
     head: tuple[str, ...] | str | None = None
     skip: tuple[str, ...] = ()
@@ -215,20 +213,3 @@ def _notices(graph: UnitGraph, surgery: Sequence[Surgery]) -> Iterator[str]:
         if any(_inside(name, operation.module) for name in graph.statistics()):
             told = "outputs are unchanged in evaluation mode, not while training"
             yield f"{operation.module} has running statistics: {told}"
-
-
-def plasticity_injection_(model: nn.Module, optimizer: Optimizer | None = None, **given: Any) -> ChangeRecord:
-    """Inject plasticity into a model in place.
-
-    Args:
-        model: The model.
-        optimizer: The new head takes the place of the old one in it, in the same parameter group.
-        **given: Settings, see `PlasticityInjection`, and `example`, `graph`, `reference`, `seed` as for
-            `rekindle.apply_`.
-
-    Example:
-        >>> net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
-        >>> print(plasticity_injection_(net, head="2").surgery[0])
-        2: a new trainable copy minus its frozen twin, 2 parameters frozen (plasticity_injection)
-    """
-    return treat_(PlasticityInjection, model, optimizer, given)

@@ -5,28 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch import Tensor
 
-from rekindle.edits.edit import Edit, Edits, Skip
-from rekindle.edits.record import ChangeRecord
-from rekindle.errors import PlanError
-from rekindle.graph import UnitGraph
-from rekindle.graph.modules import tensors_of
-from rekindle.graph.names import matches
 from rekindle.graph.scaling.solve import Elements, Part, Scaling, Wish, prepare, wishes_of
-from rekindle.methods.apply import treat_
-from rekindle.methods.card import Card
-from rekindle.methods.frozen_settings import settings
-from rekindle.observe import Evidence
+from rekindle.methods import (
+    Card,
+    Edit,
+    Edits,
+    Evidence,
+    PlanError,
+    Skip,
+    UnitGraph,
+    matches,
+    one_shot_method,
+    tensors_of,
+)
 
 CARD = Card(
-    key="rescale",
-    kind="one-shot",
     title="Weight rescaling",
     source="Soft Weight Rescaling: 3.2 (Definition 1, Theorem 1, Fig. 1), 3.3, A; "
     "The Impact of Reinitialization on Generalization in Convolutional Neural Networks: B, 'Rescaling'",
@@ -92,7 +91,7 @@ class Aim:
         return self.strength * self.target / norm + (1 - self.strength) if 0 < norm < math.inf else 1.0
 
 
-@settings
+@one_shot_method(CARD, identity={"skip": ("*",)})
 class Rescale:
     """Settings of rescaling.
 
@@ -101,10 +100,6 @@ class Rescale:
         proportional: Scale biases too, so that the function is only scaled; otherwise each weight for itself.
         skip: Patterns of tensor names that keep their values; with `proportional` the others are fitted around them.
     """
-
-    key: ClassVar[str] = "rescale"
-    card: ClassVar[Card] = CARD
-    identity: ClassVar[dict[str, Any]] = {"skip": ("*",)}
 
     strength: Annotated[float, Field(gt=0, le=1)] = 1.0
     proportional: bool = True
@@ -255,19 +250,3 @@ def _notices(graph: UnitGraph) -> tuple[str, ...]:
         f"{first.name}, {first.non_homogeneous[0]}); what enters it keeps its size, and the weights around it do not "
         "reach their initial norms",
     )
-
-
-def rescale_(model: nn.Module, optimizer: Optimizer | None = None, **given: Any) -> ChangeRecord:
-    """Rescale a model in place.
-
-    Args:
-        model: The model.
-        optimizer: Its moments are cleared where weights are edited.
-        **given: Settings, see `Rescale`, and `example`, `graph`, `reference`, `seed` as for `rekindle.apply_`.
-
-    Example:
-        >>> net = nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 4))
-        >>> rescale_(net, example=torch.zeros(1, 8)).changed
-        82
-    """
-    return treat_(Rescale, model, optimizer, given)

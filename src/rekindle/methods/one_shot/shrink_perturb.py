@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch import Tensor
 
-from rekindle.edits.edit import Edit, Edits, Skip
-from rekindle.edits.record import ChangeRecord
-from rekindle.graph import UnitGraph
-from rekindle.graph.names import matches
-from rekindle.methods.apply import treat_
-from rekindle.methods.card import Card
-from rekindle.methods.frozen_settings import settings
-from rekindle.observe import Evidence
+from rekindle.methods import Card, Edit, Edits, Evidence, Skip, UnitGraph, matches, one_shot_method
 
 CARD = Card(
-    key="shrink_perturb",
-    kind="one-shot",
     title="Shrink and perturb (S&P)",
     source="Ash and Adams, On Warm-Starting Neural Network Training (2020); as used in FIRE, D and Tables 6-10",
     what="Moves every parameter a part of the way back to its start. w <- (1 - shrink) w + shrink w0, with w0 the "
@@ -45,10 +35,11 @@ CARD = Card(
 >>> torch.allclose(net.weight, start["weight"] + 0.2)
 True
 """,
+    aliases=("s&p", "snp", "shrink_and_perturb"),
 )
 
 
-@settings
+@one_shot_method(CARD, identity={"shrink": 0.0})
 class ShrinkPerturb:
     """Settings of shrink and perturb.
 
@@ -59,9 +50,7 @@ class ShrinkPerturb:
         skip: Patterns of tensor names to leave alone.
     """
 
-    key: ClassVar[str] = "shrink_perturb"
-    card: ClassVar[Card] = CARD
-    identity: ClassVar[dict[str, Any]] = {"shrink": 0.0}
+    key: ClassVar[str]
 
     shrink: Annotated[float, Field(ge=0, le=1)] = 0.8
     noise: Literal["auto", "init", "reference"] = "auto"
@@ -80,7 +69,7 @@ class ShrinkPerturb:
             elif not self._stored(evidence) and not graph.has_initializer(name):
                 skips.append(Skip(name, "its initializer is not known; pass reference="))
             else:
-                edits.append(Edit(name, self._op(graph, evidence, name, shape, amount, seed), "shrink_perturb"))
+                edits.append(Edit(name, self._op(graph, evidence, name, shape, amount, seed)))
         return Edits(tuple(edits), tuple(skips))
 
     def _stored(self, evidence: Evidence) -> bool:
@@ -97,18 +86,3 @@ class ShrinkPerturb:
             return (1 - self.shrink) * old + amount * drawn.to(old)
 
         return op
-
-
-def shrink_perturb_(model: nn.Module, optimizer: Optimizer | None = None, **given: Any) -> ChangeRecord:
-    """Shrink and perturb a model in place.
-
-    Args:
-        model: The model.
-        optimizer: Its moments are cleared where weights are edited.
-        **given: Settings, see `ShrinkPerturb`, and `example`, `graph`, `reference`, `seed` as for `rekindle.apply_`.
-
-    Example:
-        >>> shrink_perturb_(nn.Linear(3, 2), shrink=0.5).changed
-        8
-    """
-    return treat_(ShrinkPerturb, model, optimizer, given)

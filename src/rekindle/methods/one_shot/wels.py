@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field
-from torch import nn
-from torch.optim import Optimizer
 
-from rekindle.edits.edit import Edits
-from rekindle.edits.record import ChangeRecord
-from rekindle.graph import UnitGraph
-from rekindle.methods.apply import treat_
-from rekindle.methods.card import Card
-from rekindle.methods.frozen_settings import settings
+from rekindle.methods import Card, Edits, Evidence, UnitGraph, one_shot_method
 from rekindle.methods.one_shot._fresh import Fresh
-from rekindle.methods.one_shot._subset import (
-    ALL_PARAMETERS,
-    COST,
-    MOMENTS,
-    UNDER_WEIGHT_NORM,
-    Which,
-    redraw_at_random,
-)
-from rekindle.observe import Evidence
+from rekindle.methods.one_shot._subset import ALL_PARAMETERS, COST, MOMENTS, UNDER_WEIGHT_NORM, Which, redraw_at_random
 
 CARD = Card(
-    key="wels",
-    kind="one-shot",
     title="WELS, weight-level splitting",
     source="The Impact of Reinitialization on Generalization in Convolutional Neural Networks, 1 (eq. 1, fixed "
     "subset); after Taha et al., Knowledge Evolution in Neural Networks (2021)",
@@ -59,7 +42,7 @@ True
 )
 
 
-@settings
+@one_shot_method(CARD, identity={"fraction": 0.0})
 class Wels:
     """Settings of WELS.
 
@@ -72,9 +55,7 @@ class Wels:
         skip: Patterns of tensor names to leave alone.
     """
 
-    key: ClassVar[str] = "wels"
-    card: ClassVar[Card] = CARD
-    identity: ClassVar[dict[str, Any]] = {"fraction": 0.0}
+    key: ClassVar[str]
 
     fraction: Annotated[float, Field(ge=0, le=1)] = 0.2
     mask_seed: int = 0
@@ -85,18 +66,3 @@ class Wels:
     def plan(self, graph: UnitGraph, evidence: Evidence, seed: int) -> Edits:
         """Return an edit for each parameter; mask_seed chooses the elements, the seed draws their values."""
         return redraw_at_random(self, graph, evidence, seed, subset_seed=self.mask_seed)
-
-
-def wels_(model: nn.Module, optimizer: Optimizer | None = None, **given: Any) -> ChangeRecord:
-    """Draw the fixed part of a model's parameters afresh, in place.
-
-    Args:
-        model: The model.
-        optimizer: Its moments are cleared where weights are edited.
-        **given: Settings, see `Wels`, and `example`, `graph`, `reference`, `seed` as for `rekindle.apply_`.
-
-    Example:
-        >>> wels_(nn.Linear(10, 5, bias=False)).changed
-        10
-    """
-    return treat_(Wels, model, optimizer, given)

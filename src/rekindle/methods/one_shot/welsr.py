@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field
-from torch import nn
-from torch.optim import Optimizer
 
-from rekindle.edits.edit import Edits
-from rekindle.edits.record import ChangeRecord
-from rekindle.graph import UnitGraph
-from rekindle.methods.apply import treat_
-from rekindle.methods.card import Card
-from rekindle.methods.frozen_settings import settings
+from rekindle.methods import Card, Edits, Evidence, UnitGraph, one_shot_method
 from rekindle.methods.one_shot._fresh import Fresh
-from rekindle.methods.one_shot._subset import (
-    ALL_PARAMETERS,
-    COST,
-    MOMENTS,
-    UNDER_WEIGHT_NORM,
-    Which,
-    redraw_at_random,
-)
-from rekindle.observe import Evidence
+from rekindle.methods.one_shot._subset import ALL_PARAMETERS, COST, MOMENTS, UNDER_WEIGHT_NORM, Which, redraw_at_random
 
 CARD = Card(
-    key="welsr",
-    kind="one-shot",
     title="WELSR, random weight-level splitting",
     source="The Impact of Reinitialization on Generalization in Convolutional Neural Networks, 1 (eq. 1, random "
     "subset); after Taha et al., Knowledge Evolution in Neural Networks (2021)",
@@ -56,7 +39,7 @@ CARD = Card(
 )
 
 
-@settings
+@one_shot_method(CARD, identity={"fraction": 0.0})
 class Welsr:
     """Settings of WELSR.
 
@@ -68,9 +51,7 @@ class Welsr:
         skip: Patterns of tensor names to leave alone.
     """
 
-    key: ClassVar[str] = "welsr"
-    card: ClassVar[Card] = CARD
-    identity: ClassVar[dict[str, Any]] = {"fraction": 0.0}
+    key: ClassVar[str]
 
     fraction: Annotated[float, Field(ge=0, le=1)] = 0.2
     which: Which = "all"
@@ -80,18 +61,3 @@ class Welsr:
     def plan(self, graph: UnitGraph, evidence: Evidence, seed: int) -> Edits:
         """Return an edit for each parameter; the seed chooses the elements and draws their values."""
         return redraw_at_random(self, graph, evidence, seed, subset_seed=seed)
-
-
-def welsr_(model: nn.Module, optimizer: Optimizer | None = None, **given: Any) -> ChangeRecord:
-    """Draw a random part of a model's parameters afresh, in place.
-
-    Args:
-        model: The model.
-        optimizer: Its moments are cleared where weights are edited.
-        **given: Settings, see `Welsr`, and `example`, `graph`, `reference`, `seed` as for `rekindle.apply_`.
-
-    Example:
-        >>> welsr_(nn.Linear(10, 5, bias=False)).changed
-        10
-    """
-    return treat_(Welsr, model, optimizer, given)

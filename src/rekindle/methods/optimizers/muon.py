@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from rekindle.errors import NoEffectWarning, SettingsError
-from rekindle.graph import UnitGraph, trace
-from rekindle.graph.modules import parameters_of
-from rekindle.graph.names import matches
-from rekindle.graph.scan import scan
-from rekindle.graph.unwrap import bare
-from rekindle.graph.weight import Weight
-from rekindle.methods.card import Card
-from rekindle.methods.frozen_settings import settings
+from rekindle.methods import (
+    Card,
+    NoEffectWarning,
+    SettingsError,
+    UnitGraph,
+    Weight,
+    bare,
+    matches,
+    optimizer_method,
+    parameters_of,
+    scan,
+    trace,
+)
 
 CARD = Card(
-    key="muon",
-    kind="optimizer",
     title="Muon for hidden matrices, AdamW for the rest",
     source="Jordan et al. 2024, Muon: An optimizer for hidden layers in neural networks; FIRE: D",
     what="One optimizer that runs torch.optim.Muon on the weight matrices of hidden layers and AdamW on everything "
@@ -62,7 +64,7 @@ CARD = Card(
 HIDDEN = ("hidden", "q", "k", "v", "o")
 
 
-@settings
+@optimizer_method(CARD, identity={"lr": 0.0, "adamw_lr": 0.0})
 class Muon:
     """Settings of Muon and of the AdamW beside it.
 
@@ -80,10 +82,6 @@ class Muon:
         adamw_weight_decay: Decoupled weight decay of the rest.
         skip: Patterns of parameter names that AdamW gets, hidden or not.
     """
-
-    key: ClassVar[str] = "muon"
-    card: ClassVar[Card] = CARD
-    identity: ClassVar[dict[str, Any]] = {"lr": 0.0, "adamw_lr": 0.0}
 
     lr: Annotated[float, Field(ge=0)] = 0.02
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.95
@@ -142,20 +140,6 @@ class Muon:
                 weight_decay=self.adamw_weight_decay,
             )
         return {**made.param_groups[0], "algorithm": algorithm, "params": []}
-
-
-def muon(
-    model: nn.Module, example: Any = None, *, graph: UnitGraph | None = None, **settings_of_muon: Any
-) -> MuonWithAdamW:
-    """Return an optimizer with Muon for the hidden matrices of a model and AdamW for the rest; see the card.
-
-    Args:
-        model: The model; it may be compiled or wrapped, see `rekindle.trace`.
-        example: Input for the model, from which it is traced which layers are hidden.
-        graph: The model's graph, if it was traced before.
-        **settings_of_muon: As in `Muon`.
-    """
-    return Muon(**settings_of_muon).build(model, example, graph=graph)
 
 
 def _hidden(model: nn.Module, graph: UnitGraph | None) -> Iterator[tuple[str, bool]]:

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from rekindle.edits.update import Replace, Update
-from rekindle.kernels.precision import widened
-from rekindle.methods.card import Card
-from rekindle.methods.frozen_settings import settings
+from rekindle.methods import Card, MethodContext, MethodState, Replace, Update, per_step_method, widened
 from rekindle.methods.per_step._saved import fitting
-from rekindle.methods.state import MethodContext, MethodState
 
 CARD = Card(
-    key="hare_tortoise",
-    kind="per-step",
     title="Hare and Tortoise networks",
     source="Lee et al. 2024, Slow and Steady Wins the Race: Maintaining Plasticity with Hare and Tortoise Networks "
     "(arXiv 2406.02596)",
@@ -54,7 +48,7 @@ CARD = Card(
 )
 
 
-@settings
+@per_step_method(CARD, identity={"momentum": 0.0})
 class HareTortoise:
     """Settings of Hare and Tortoise.
 
@@ -64,10 +58,6 @@ class HareTortoise:
         period: Steps between two set-backs of the hare.
         clear_moments: Whether the optimizer's moments are cleared at a set-back.
     """
-
-    key: ClassVar[str] = "hare_tortoise"
-    card: ClassVar[Card] = CARD
-    identity: ClassVar[dict[str, Any]] = {"momentum": 0.0}
 
     momentum: Annotated[float, Field(ge=0, le=1)] = 0.999
     period: Annotated[int, Field(ge=1)] = 2000

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 from torch import Tensor
 
-from rekindle.kernels.penalties import squared_distance
-from rekindle.methods.card import Card
-from rekindle.methods.frozen_settings import settings
+from rekindle.methods import Card, MethodContext, MethodState, per_step_method, squared_distance
 from rekindle.methods.per_step._layers import chosen
-from rekindle.methods.state import MethodContext, MethodState
 
 CARD = Card(
-    key="l2",
-    kind="per-step",
     title="L2 regularization",
     source="Soft Weight Rescaling: D.2; Krogh and Hertz 1991, A Simple Weight Decay Can Improve Generalization",
     what="Adds a penalty on the size of the parameters to the loss. lambda/2 |theta|^2, whose gradient is "
@@ -42,7 +37,7 @@ CARD = Card(
 )
 
 
-@settings
+@per_step_method(CARD, identity={"strength": 0.0})
 class L2:
     """Settings of L2.
 
@@ -51,10 +46,6 @@ class L2:
         which: All trained parameters, or only weights (embeddings included, no biases and norms).
         skip: Patterns of tensor names to leave alone.
     """
-
-    key: ClassVar[str] = "l2"
-    card: ClassVar[Card] = CARD
-    identity: ClassVar[dict[str, Any]] = {"strength": 0.0}
 
     strength: Annotated[float, Field(ge=0)] = 1e-4
     which: Literal["all", "weights"] = "all"

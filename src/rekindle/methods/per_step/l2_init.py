@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from torch import Tensor
 
-from rekindle.kernels.penalties import squared_distance
-from rekindle.methods.card import Card
-from rekindle.methods.frozen_settings import settings
+from rekindle.methods import Card, MethodContext, MethodState, per_step_method, squared_distance
 from rekindle.methods.per_step._layers import chosen
 from rekindle.methods.per_step._saved import fitting
-from rekindle.methods.state import MethodContext, MethodState
 
 CARD = Card(
-    key="l2_init",
-    kind="per-step",
     title="L2 Init, regenerative regularization",
     source="Kumar et al. 2023, Maintaining Plasticity via Regenerative Regularization; Soft Weight Rescaling: D.2; "
     "FIRE: D",
@@ -46,10 +41,11 @@ CARD = Card(
 >>> round(rk.Keeper(net, methods="l2_init:strength=0.1").penalty().item(), 4)
 0.0
 """,
+    aliases=("l2init", "regenerative"),
 )
 
 
-@settings
+@per_step_method(CARD, identity={"strength": 0.0})
 class L2Init:
     """Settings of L2 Init.
 
@@ -59,10 +55,6 @@ class L2Init:
         which: All trained parameters, or only weights (embeddings included, no biases and norms).
         skip: Patterns of tensor names to leave alone.
     """
-
-    key: ClassVar[str] = "l2_init"
-    card: ClassVar[Card] = CARD
-    identity: ClassVar[dict[str, Any]] = {"strength": 0.0}
 
     strength: Annotated[float, Field(ge=0)] = 1e-4
     form: Literal["half", "full"] = "half"

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 from torch import Tensor
 
-from rekindle.kernels.penalties import parseval
-from rekindle.methods.card import Card
-from rekindle.methods.frozen_settings import settings
+from rekindle.methods import Card, MethodContext, MethodState, parseval, per_step_method
 from rekindle.methods.per_step._layers import Matrix, matrices
-from rekindle.methods.state import MethodContext, MethodState
 
 CARD = Card(
-    key="parseval",
-    kind="per-step",
     title="Parseval regularization",
     source="Chung et al. 2024, Parseval Regularization for Continual Reinforcement Learning; FIRE: D",
     what="Adds a penalty on the distance of every weight matrix from an isometry to the loss. lambda |W W^T - s I|^2 "
@@ -50,7 +45,7 @@ CARD = Card(
 )
 
 
-@settings
+@per_step_method(CARD, identity={"strength": 0.0})
 class Parseval:
     """Settings of Parseval regularization.
 
@@ -59,10 +54,6 @@ class Parseval:
         scale: s, the square of the singular values that cost nothing.
         skip: Patterns of weight or tensor names to leave alone.
     """
-
-    key: ClassVar[str] = "parseval"
-    card: ClassVar[Card] = CARD
-    identity: ClassVar[dict[str, Any]] = {"strength": 0.0}
 
     strength: Annotated[float, Field(ge=0)] = 1e-3
     scale: Annotated[float, Field(gt=0)] = 1.0

@@ -10,17 +10,21 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from rekindle.edits.edit import Edit, Edits
-from rekindle.graph import UnitGraph
-from rekindle.graph.names import matches
-from rekindle.kernels.subsets import smallest
-from rekindle.methods.card import ELEMENTS_BEGIN_AGAIN, Card
-from rekindle.methods.frozen_settings import settings
-from rekindle.methods.state import MethodContext, MethodState, no_gradients
+from rekindle.methods import (
+    ELEMENTS_BEGIN_AGAIN,
+    Card,
+    Edit,
+    Edits,
+    MethodContext,
+    MethodState,
+    UnitGraph,
+    matches,
+    no_gradients,
+    per_step_method,
+    smallest,
+)
 
 CARD = Card(
-    key="selective_reinit",
-    kind="per-step",
     title="Selective weight reinitialization",
     source="Hernandez-Garcia et al. 2025, Reinitializing weights vs units for maintaining plasticity, arXiv 2508.00212",
     what="Every `period` steps, the share `rate` of each weight tensor with the lowest utility is drawn afresh. "
@@ -54,7 +58,7 @@ CARD = Card(
 )
 
 
-@settings
+@per_step_method(CARD, identity={"rate": 0.0})
 class SelectiveReinit:
     """Settings of selective reinitialization.
 
@@ -64,9 +68,7 @@ class SelectiveReinit:
         skip: Patterns of tensor names to leave alone.
     """
 
-    key: ClassVar[str] = "selective_reinit"
-    card: ClassVar[Card] = CARD
-    identity: ClassVar[dict[str, Any]] = {"rate": 0.0}
+    key: ClassVar[str]
 
     rate: Annotated[float, Field(ge=0, le=1)] = 1e-3
     period: Annotated[int, Field(ge=1)] = 100

@@ -10,22 +10,25 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from rekindle.edits.update import Multiply, Update
-from rekindle.errors import KeeperError, NoEffectWarning
-from rekindle.graph import UnitGraph
-from rekindle.graph.names import matches
 from rekindle.graph.scaling.solve import Wish, prepare, wishes_of
-from rekindle.methods.card import Card
-from rekindle.methods.frozen_settings import settings
+from rekindle.methods import (
+    Card,
+    Evidence,
+    KeeperError,
+    MethodContext,
+    MethodState,
+    Multiply,
+    NoEffectWarning,
+    UnitGraph,
+    Update,
+    matches,
+    per_step_method,
+)
 from rekindle.methods.last_layers import last_layers
 from rekindle.methods.per_step._fused import Factors, Norms, each_for_itself
 from rekindle.methods.per_step._rates import Rates
-from rekindle.methods.state import MethodContext, MethodState
-from rekindle.observe import Evidence
 
 CARD = Card(
-    key="soft_rescale",
-    kind="per-step",
     title="Soft Weight Rescaling (SWR)",
     source="Soft Weight Rescaling: 3.2, 3.3, Algorithm 1, A (Theorem 1), B (Theorem 2, Corollary 2.1), C (Theorem 3), "
     "E (SWR + re-init)",
@@ -75,12 +78,13 @@ CARD = Card(
 (True, True)
 """,
     needs=("example",),
+    aliases=("swr", "soft_weight_rescaling"),
 )
 
 Strength = Annotated[float, Field(ge=0, le=1)]
 
 
-@settings
+@per_step_method(CARD, identity={"strength": 0.0})
 class SoftRescale:
     """Settings of Soft Weight Rescaling.
 
@@ -96,9 +100,7 @@ class SoftRescale:
         skip: Patterns of tensor names that keep their values; with `proportional` the others are fitted around them.
     """
 
-    key: ClassVar[str] = "soft_rescale"
-    card: ClassVar[Card] = CARD
-    identity: ClassVar[dict[str, Any]] = {"strength": 0.0}
+    key: ClassVar[str]
 
     strength: Strength = 1e-3
     strength_features: Strength | None = None

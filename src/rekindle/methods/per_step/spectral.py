@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from rekindle.edits.update import Update
-from rekindle.graph.names import matches
-from rekindle.kernels.penalties import power_iteration, spectral
-from rekindle.kernels.precision import wide_dtype
-from rekindle.methods.card import Card
-from rekindle.methods.frozen_settings import settings
+from rekindle.methods import (
+    Card,
+    MethodContext,
+    MethodState,
+    Update,
+    generator,
+    matches,
+    per_step_method,
+    power_iteration,
+    spectral,
+    wide_dtype,
+)
 from rekindle.methods.per_step._layers import Matrix, biases, matrices, shifts
 from rekindle.methods.per_step._saved import fitting
-from rekindle.methods.state import MethodContext, MethodState
-from rekindle.seeds import generator
 
 CARD = Card(
-    key="spectral",
-    kind="per-step",
     title="Spectral regularization",
     source="Lewandowski et al. 2025, Learning Continually by Spectral Regularization (arXiv 2406.06811)",
     what="Adds a penalty on the largest singular value of every weight, and on the size of biases, to the loss. "
@@ -55,7 +57,7 @@ CARD = Card(
 )
 
 
-@settings
+@per_step_method(CARD, identity={"strength": 0.0})
 class Spectral:
     """Settings of spectral regularization.
 
@@ -64,10 +66,6 @@ class Spectral:
         power: k.
         skip: Patterns of weight or tensor names to leave alone.
     """
-
-    key: ClassVar[str] = "spectral"
-    card: ClassVar[Card] = CARD
-    identity: ClassVar[dict[str, Any]] = {"strength": 0.0}
 
     strength: Annotated[float, Field(ge=0)] = 1e-3
     power: Annotated[float, Field(ge=1)] = 2.0

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 from torch import Tensor
 
-from rekindle.edits.update import Clamp, Update
-from rekindle.graph.names import matches
-from rekindle.graph.weight import Weight
-from rekindle.kernels.initializers import Normal, Uniform
-from rekindle.methods.card import Card
-from rekindle.methods.frozen_settings import settings
+from rekindle.methods import (
+    Card,
+    Clamp,
+    MethodContext,
+    MethodState,
+    Normal,
+    Uniform,
+    Update,
+    Weight,
+    matches,
+    per_step_method,
+)
 from rekindle.methods.per_step._layers import biases
-from rekindle.methods.state import MethodContext, MethodState
 
 CARD = Card(
-    key="weight_clip",
-    kind="per-step",
     title="Weight clipping",
     source="Elsayed et al. 2024, Weight Clipping for Deep Continual and Reinforcement Learning (arXiv 2407.01704)",
     what="After every step all weights and biases are clipped to a multiple of the range of their initializer. "
@@ -52,7 +55,7 @@ CARD = Card(
 )
 
 
-@settings
+@per_step_method(CARD, identity={"skip": ("*",)})
 class WeightClip:
     """Settings of weight clipping.
 
@@ -60,10 +63,6 @@ class WeightClip:
         kappa: How many times the initial range is allowed.
         skip: Patterns of tensor names to leave alone.
     """
-
-    key: ClassVar[str] = "weight_clip"
-    card: ClassVar[Card] = CARD
-    identity: ClassVar[dict[str, Any]] = {"skip": ("*",)}
 
     kappa: Annotated[float, Field(gt=0)] = 2.0
     skip: tuple[str, ...] = ()

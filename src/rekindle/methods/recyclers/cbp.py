@@ -4,30 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from rekindle.graph import UnitGraph
-from rekindle.graph.regions import UnitIndex
-from rekindle.kernels.per_feature import by_feature, magnitude
-from rekindle.methods.card import ELEMENTS_BEGIN_AGAIN, Card
-from rekindle.methods.frozen_settings import settings
-from rekindle.methods.recyclers._units import (
-    FRESH_BIASES,
-    ZEROS_WIN,
-    device_of,
-    not_skipped,
+from rekindle.methods import (
+    ELEMENTS_BEGIN_AGAIN,
+    Card,
+    Means,
+    MethodContext,
+    MethodState,
+    ReadPoint,
+    UnitGraph,
+    UnitIndex,
+    by_feature,
+    magnitude,
+    recycler_method,
 )
-from rekindle.methods.recycling import Means
-from rekindle.methods.state import MethodContext, MethodState
-from rekindle.observe.read_points import ReadPoint
+from rekindle.methods.recyclers._units import FRESH_BIASES, ZEROS_WIN, device_of, not_skipped
 
 CARD = Card(
-    key="cbp",
-    kind="recycler",
     title="Continual backpropagation",
     source="Dohare et al. 2024, Loss of plasticity in deep continual learning, Nature 632; FIRE: D",
     what="After every step the share `rate` of the units of each layer is due for recycling, those of lowest utility. "
@@ -68,10 +66,11 @@ CARD = Card(
 4
 """,
     needs=("example",),
+    aliases=("continual_backprop",),
 )
 
 
-@settings
+@recycler_method(CARD, identity={"rate": 0.0}, observes=("magnitude", "mean"))
 class Cbp:
     """Settings of continual backpropagation.
 
@@ -81,11 +80,6 @@ class Cbp:
         decay: Of the averages of utility and of activation.
         skip: Patterns of group names to leave alone.
     """
-
-    key: ClassVar[str] = "cbp"
-    card: ClassVar[Card] = CARD
-    identity: ClassVar[dict[str, Any]] = {"rate": 0.0}
-    observes: ClassVar[tuple[str, ...]] = ("magnitude", "mean")
 
     rate: Annotated[float, Field(ge=0, le=1)] = 1e-4
     maturity: Annotated[int, Field(ge=0)] = 100

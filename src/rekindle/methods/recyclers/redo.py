@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 from torch import Tensor
 
-from rekindle.kernels.per_feature import relative
-from rekindle.methods.card import ELEMENTS_BEGIN_AGAIN, Card
-from rekindle.methods.frozen_settings import settings
-from rekindle.methods.recyclers._units import (
-    FLATTENED,
-    FRESH_BIASES,
-    IN_PLACE,
-    RECYCLED,
-    ZEROS_WIN,
-    not_skipped,
-)
-from rekindle.methods.state import MethodContext, MethodState
+from rekindle.methods import ELEMENTS_BEGIN_AGAIN, Card, MethodContext, MethodState, recycler_method, relative
+from rekindle.methods.recyclers._units import FLATTENED, FRESH_BIASES, IN_PLACE, RECYCLED, ZEROS_WIN, not_skipped
 
 CARD = Card(
-    key="redo",
-    kind="recycler",
     title="ReDo, recycling dormant neurons",
     source="Sokar et al. 2023, The Dormant Neuron Phenomenon in Deep Reinforcement Learning; FIRE: D",
     what="Every `period` steps, units whose score is at most `threshold` are recycled. "
@@ -64,7 +52,7 @@ CARD = Card(
 )
 
 
-@settings
+@recycler_method(CARD, identity={"skip": ("*",)}, observes=("magnitude",))
 class Redo:
     """Settings of ReDo.
 
@@ -73,11 +61,6 @@ class Redo:
         period: Steps between two recyclings.
         skip: Patterns of group names to leave alone.
     """
-
-    key: ClassVar[str] = "redo"
-    card: ClassVar[Card] = CARD
-    identity: ClassVar[dict[str, Any]] = {"skip": ("*",)}
-    observes: ClassVar[tuple[str, ...]] = ("magnitude",)
 
     threshold: Annotated[float, Field(ge=0, lt=1)] = 0.025
     period: Annotated[int, Field(ge=1)] = 1000

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from rekindle.errors import NoEffectWarning
-from rekindle.graph.groups import Group
-from rekindle.methods.card import ELEMENTS_BEGIN_AGAIN, Card
-from rekindle.methods.frozen_settings import settings
-from rekindle.methods.recyclers._units import (
-    FRESH_BIASES,
-    RECYCLED,
-    ZEROS_WIN,
-    not_skipped,
+from rekindle.methods import (
+    ELEMENTS_BEGIN_AGAIN,
+    Card,
+    Group,
+    MethodContext,
+    MethodState,
+    NoEffectWarning,
+    no_gradients,
+    recyclable,
+    recycler_method,
 )
-from rekindle.methods.recycling import recyclable
-from rekindle.methods.state import MethodContext, MethodState, no_gradients
+from rekindle.methods.recyclers._units import FRESH_BIASES, RECYCLED, ZEROS_WIN, not_skipped
 
 CARD = Card(
-    key="regrama",
-    kind="recycler",
     title="ReGraMa, recycling by gradient magnitude",
     source="Liu et al. 2025, Measure gradients, not activations!, arXiv 2505.24061",
     what="Every `period` steps, units whose gradient is at most `threshold` of their layer's are recycled. "
@@ -62,7 +60,7 @@ CARD = Card(
 )
 
 
-@settings
+@recycler_method(CARD, identity={"skip": ("*",)})
 class Regrama:
     """Settings of ReGraMa.
 
@@ -71,10 +69,6 @@ class Regrama:
         period: Steps between two recyclings.
         skip: Patterns of group names to leave alone.
     """
-
-    key: ClassVar[str] = "regrama"
-    card: ClassVar[Card] = CARD
-    identity: ClassVar[dict[str, Any]] = {"skip": ("*",)}
 
     threshold: Annotated[float, Field(ge=0, lt=1)] = 0.01
     period: Annotated[int, Field(ge=2)] = 1000

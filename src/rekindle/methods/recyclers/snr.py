@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from rekindle.methods.card import ELEMENTS_BEGIN_AGAIN, Card
-from rekindle.methods.frozen_settings import settings
+from rekindle.methods import ELEMENTS_BEGIN_AGAIN, Card, MethodContext, MethodState, recycler_method
 from rekindle.methods.recyclers._units import (
     FLATTENED,
     FRESH_BIASES,
@@ -20,11 +19,8 @@ from rekindle.methods.recyclers._units import (
     device_of,
     not_skipped,
 )
-from rekindle.methods.state import MethodContext, MethodState
 
 CARD = Card(
-    key="snr",
-    kind="recycler",
     title="Self-normalized resets",
     source="Farias and Jozefiak 2024, Self-Normalized Resets for Plasticity in Continual Learning; FIRE: D",
     what="A unit that is silent for longer than is usual for itself is recycled. "
@@ -69,7 +65,7 @@ CARD = Card(
 )
 
 
-@settings
+@recycler_method(CARD, identity={"skip": ("*",)}, observes=("fired",))
 class Snr:
     """Settings of self-normalized resets.
 
@@ -80,11 +76,6 @@ class Snr:
         period: Steps between two judgments.
         skip: Patterns of group names to leave alone.
     """
-
-    key: ClassVar[str] = "snr"
-    card: ClassVar[Card] = CARD
-    identity: ClassVar[dict[str, Any]] = {"skip": ("*",)}
-    observes: ClassVar[tuple[str, ...]] = ("fired",)
 
     threshold: Annotated[float, Field(ge=0, lt=1)] = 0.02
     firings: Annotated[int, Field(ge=1)] = 50
