@@ -1,0 +1,1 @@
+"""Methods of an outside package: one of each kind."""
