@@ -159,6 +159,7 @@ def failing():
     raise RuntimeError("stop")
 
 
+@pytest.mark.interrupts
 @pytest.mark.slow
 @pytest.mark.parametrize("undo", [True, False])
 @pytest.mark.parametrize("member", ZOO)
