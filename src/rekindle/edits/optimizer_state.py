@@ -304,10 +304,13 @@ def averaged_weights(tensors: Sequence[Tensor], optimizers: Sequence[Any]) -> li
     Schedule-free optimizers keep z and show y = share z + (1 - share) x, ASGD keeps an average beside the weights
     (share 0). What is done to the weights is to be done to them.
     """
+    keeping = [each for each in map(inner, optimizers) if _keeps_weights(type(each))]
+    if not keeping:  # after every step: most optimizers keep none, and nothing more is looked at
+        return []
     numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
     found = []
-    for optimizer in map(inner, optimizers):
-        for group in optimizer.param_groups if _keeps_weights(type(optimizer)) else ():
+    for optimizer in keeping:
+        for group in optimizer.param_groups:
             meaning = meaning_of(optimizer, group)
             keys = [key for key, start in meaning.entries.items() if start is _weights] if meaning is not None else []
             for parameter in (p for p in group["params"] if id(p) in numbers and p in optimizer.state):
