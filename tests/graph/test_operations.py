@@ -15,6 +15,10 @@ from torch.func import functional_call
 from rekindle.errors import GraphError
 from rekindle.graph import UnitGraph, trace
 from rekindle.graph.export import as_call, at_rest
+from rekindle.graph.operations import TABLE, Call, units_after
+from rekindle.graph.operations.table import define
+from rekindle.graph.trace_log import Location, TraceLog
+from rekindle.graph.value import Value
 from tests.graph.operation_cases import Case, L, Net, data, e_h, weight
 from tests.graph.operations_once_wrong import LIMITS, ONCE_WRONG
 from tests.graph.operations_products import MODELS, PRODUCTS, attend, attention
@@ -138,3 +142,15 @@ def test_noise_in_forward_is_the_same_in_every_trial() -> None:
     graph = trace(net, data(3, 4))
     found = graph.verify(net, data(3, 4))
     assert {"inner.e", "inner.a"} <= set(found.proved), found
+
+
+def test_every_operation_is_defined_once_with_both_rules() -> None:
+    assert all(callable(operation.units) and callable(operation.scale) for operation in TABLE.values())
+    with pytest.raises(ValueError, match="relu is defined twice"):
+        define("relu", units=TABLE["tanh"].units, scale=TABLE["tanh"].scale)
+
+
+def test_what_is_in_no_table_is_named() -> None:
+    log = TraceLog()
+    call = Call(log, "nothing_of_the_kind", torch.relu, (Value((2,), data=True),), {}, (2,), Location("m", "aten.x"))
+    assert units_after(call).opaque == {"m: aten.x"} and list(log.not_understood) == ["m: aten.x"] and not log.tape

@@ -1,46 +1,29 @@
-"""From what the handlers wrote down to the unit graph: units are tied ports, groups are units with equal ports."""
+"""From what the rules wrote down to the unit graph: units are tied labels, groups are units with equal ports."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from rekindle.graph.groups import Group, GroupKind, Slot, owner_of
 from rekindle.graph.initializers import Initializer
+from rekindle.graph.lazy import Lazy
 from rekindle.graph.lipschitz import steps_of
+from rekindle.graph.operations import scale_after
 from rekindle.graph.regions import UnitIndex
-from rekindle.graph.scaling import homogeneity, rule
-from rekindle.graph.scaling.walk import Curve
-from rekindle.graph.trace_log import Location, TraceLog, UseKind, WeightUse
+from rekindle.graph.roles import weights_of
+from rekindle.graph.scaling.constraints import Homogeneity
+from rekindle.graph.scaling.walk import homogeneity
+from rekindle.graph.trace_log import TraceLog
 from rekindle.graph.unit_graph import OUTSIDE, UnitGraph
-from rekindle.graph.weight import Weight, WeightRole
+from rekindle.graph.units import ADD, MUL, OUTPUT, PRODUCT, SEEPS, Family, Port, families_of, flags_of
 from rekindle.kernels.initializers import Constant
 
-INCOMING = ("weight", "bias")
 NORMS = ("scale", "shift", "mean", "var")
-
-
-@dataclass(frozen=True)
-class Port:
-    """One way in which one axis is used: the first location stands for all."""
-
-    axis: int
-    kind: UseKind
-    location: Location
-    neutral: float | None
-
-
-@dataclass
-class Unit:
-    """A set of tied labels while it is being described."""
-
-    ports: dict[int, list[int]] = field(default_factory=dict)  # port number -> labels
-    flags: set[str] = field(default_factory=set)
 
 
 def assemble(
@@ -53,20 +36,17 @@ def assemble(
     """Build the graph."""
     root = trace_log.components()
     apart = trace_log.components(lambda tag: tag != "product")  # queries and keys are tied by their product alone
-    ports, units = _units(trace_log, root)
-    _flags(trace_log, root, units)
+    flags = flags_of(trace_log, root)
     _opaque_reasons(trace_log)
-    families = _families(ports, units)
-    groups, group_of = _groups(trace_log, apart, ports, units, families)
+    is_key = _keys(trace_log, apart)
+    ports, families = families_of(trace_log, root, flags, is_key)
+    groups, group_of = _groups(trace_log, is_key, ports, families)
     through = _through(trace_log, root, group_of)
     groups = [replace(g, through=tuple(groups[n].name for n in sorted(through[i]))) for i, g in enumerate(groups)]
-    constraints, curves = homogeneity(trace_log, groups, rule)
-    groups = _non_homogeneous(groups, curves, root, group_of)
-    weights = _weights(trace_log, root, apart, parameters, {r for r, unit in units.items() if "output" in unit.flags})
     covered = {slot.tensor for g in groups for slot in (*g.incoming, *g.norms, *g.outgoing)}
     neutral = {slot.tensor: Constant(slot.neutral) for g in groups for slot in g.norms if slot.neutral is not None}
     return UnitGraph(
-        weights=weights,
+        weights=weights_of(trace_log, root, apart, parameters, _leaving(trace_log, root, flags)),
         groups=tuple(groups),
         uncovered={name: trace_log.reasons.get(name, OUTSIDE) for name in parameters if name not in covered},
         not_understood=tuple(trace_log.not_understood),
@@ -74,295 +54,128 @@ def assemble(
         initializers={**neutral, **initializers},
         gains=gains,
         parameters=parameters,
-        scale_constraints=constraints,
-        lipschitz=steps_of(trace_log),
+        homogeneity=Lazy(lambda: _homogeneity(trace_log, groups, root, group_of)),
+        steps=Lazy(lambda: steps_of(trace_log)),
     )
 
 
-def _non_homogeneous(
-    groups: list[Group], curves: list[Curve], root: np.ndarray, group_of: Mapping[int, int]
-) -> list[Group]:
-    """Say of each group what is not homogeneous on its way."""
-    found: dict[int, dict[str, None]] = defaultdict(dict)
+def _homogeneity(trace_log: TraceLog, groups: Sequence[Group], root: np.ndarray, group_of: np.ndarray) -> Homogeneity:
+    """Walk through the computation once more for scale, and say of each group what is not homogeneous on its way."""
+    constraints, curves = homogeneity(trace_log, groups, scale_after)
+    found: dict[str, dict[str, None]] = {group.name: {} for group in groups}
     for labels, location in curves:
-        for r in np.unique(root[labels.numpy()]).tolist():
-            if r in group_of:
-                found[group_of[r]].setdefault(location)
-    return [replace(group, non_homogeneous=tuple(found[n])) for n, group in enumerate(groups)]
-
-
-def _units(trace_log: TraceLog, root: np.ndarray) -> tuple[list[Port], dict[int, Unit]]:
-    """Collect for each unit the ports that it has, in order of first use."""
-    numbers: dict[tuple[int, UseKind], int] = {}
-    ports: list[Port] = []
-    units: dict[int, Unit] = {}
-    starts = [axis.start for axis in trace_log.axes]
-    composed = _composed(trace_log)
-    for use in trace_log.uses:
-        labels = composed(use.labels.numpy())
-        if not len(labels):
-            continue
-        axes = np.searchsorted(starts, labels, side="right") - 1
-        for axis in np.unique(axes):
-            key = (int(axis), use.kind)
-            if key not in numbers:
-                numbers[key] = len(ports)
-                ports.append(Port(int(axis), use.kind, use.location, use.neutral))
-            number = numbers[key]
-            for label in labels[axes == axis].tolist():
-                mine = units.setdefault(int(root[label]), Unit()).ports.setdefault(number, [])
-                if label not in mine[-1:]:
-                    mine.append(label)
-    for unit in units.values():
-        unit.ports = {n: sorted(set(labels)) for n, labels in unit.ports.items()}
-    return ports, units
-
-
-def _composed(trace_log: TraceLog) -> Callable[[np.ndarray], np.ndarray]:
-    """Return a function that adds to labels those of other parameters that were composed into the same weight."""
-    together = trace_log.components(lambda tag: tag == "composed")
-    pairs = [each.numpy() for tie in trace_log.ties if tie[2] == "composed" for each in tie[:2]]
-    involved = np.unique(np.concatenate(pairs)) if pairs else np.empty(0, dtype=int)
-
-    def closure(labels: np.ndarray) -> np.ndarray:
-        if not len(involved):
-            return labels
-        more = involved[np.isin(together[involved], together[labels])] if len(labels) else involved[:0]
-        return np.union1d(labels, more)
-
-    return closure
+        for number in np.unique(group_of[root[labels.numpy()]]).tolist():
+            if number >= 0:
+                found[groups[number].name].setdefault(location)
+    return Homogeneity(constraints, {name: tuple(places) for name, places in found.items()})
 
 
 def _opaque_reasons(trace_log: TraceLog) -> None:
     """Say of the parameters whose units enter something unknown that they do."""
     for labels, why in trace_log.opaque_labels:
-        for name in {trace_log.axis_of(label).tensor for label in labels.tolist()}:
-            trace_log.reasons.setdefault(name, f"its units enter {why}, which is not understood")
+        for axis, _ in trace_log.axes_of(labels):
+            trace_log.reasons.setdefault(axis.tensor, f"its units enter {why}, which is not understood")
 
 
-def _flags(trace_log: TraceLog, root: np.ndarray, units: dict[int, Unit]) -> None:
-    """Mark units that are summed, gated, multiplied, that leave the model or meet what is not understood."""
-
-    def mark(labels: Tensor, flag: str) -> None:
-        for r in np.unique(root[labels.numpy()]).tolist() if labels.numel() else ():
-            if r in units:
-                units[r].flags.add(flag)
-
-    for a, _, tag in trace_log.ties:
-        if tag in ("add", "mul"):
-            mark(a, tag)
+def _keys(trace_log: TraceLog, apart: np.ndarray) -> np.ndarray:
+    """Tell for each label whether it is a key in attention, and never a query."""
+    keys, queries = (np.zeros(trace_log.total, dtype=bool) for _ in range(2))
     for left, right in trace_log.products:
-        mark(left, "product")
-        mark(right, "product")
-    for labels in trace_log.outputs:
-        mark(labels, "output")
-    for labels in trace_log.seeps:
-        mark(labels, "seeps")
-    for labels in trace_log.passed:
-        mark(labels, "passed")
-    for unit in units.values():
-        if {"seeps"} == unit.flags & {"seeps", "passed"}:  # spread over the outputs, with no weight between
-            unit.flags.add("output")
-    for labels, _ in trace_log.opaque_labels:
-        mark(labels, "opaque")
+        queries[apart[left.numpy()]] = True
+        keys[apart[right.numpy()]] = True
+    return (keys & ~queries)[apart]
 
 
-def _families(ports: list[Port], units: dict[int, Unit]) -> list[list[int]]:
-    """Put units with the same ports (and as many labels at each) together, in order of first use."""
-    families: dict[tuple[object, ...], list[int]] = defaultdict(list)
-    for r in sorted(units):
-        unit = units[r]
-        signature = tuple((number, len(unit.ports[number])) for number in sorted(unit.ports))
-        families[(signature, frozenset(unit.flags))].append(r)
-    written = [
-        (family, min((n for n in units[family[0]].ports if ports[n].kind in INCOMING), default=None))
-        for family in families.values()
-        if "opaque" not in units[family[0]].flags
-    ]
-    return [family for family, first in sorted((w for w in written if w[1] is not None), key=lambda w: (w[1], w[0][0]))]
+def _leaving(trace_log: TraceLog, root: np.ndarray, flags: np.ndarray) -> np.ndarray:
+    """Tell for each root whether its unit has a port and leaves the model."""
+    used = np.zeros(trace_log.total, dtype=bool)
+    for use in trace_log.uses:
+        used[root[use.labels.numpy()]] = True
+    return used & (flags & OUTPUT > 0)
 
 
 def _groups(
-    trace_log: TraceLog, apart: np.ndarray, ports: list[Port], units: dict[int, Unit], families: list[list[int]]
-) -> tuple[list[Group], dict[int, int]]:
-    keys = {int(r) for _, right in trace_log.products for r in apart[right.numpy()].tolist()}
-    queries = {int(r) for left, _ in trace_log.products for r in apart[left.numpy()].tolist()}
+    trace_log: TraceLog, is_key: np.ndarray, ports: Sequence[Port], families: Sequence[Family]
+) -> tuple[list[Group], np.ndarray]:
+    """Return a group for each family, and for each root the number of its group, or -1."""
     groups: list[Group] = []
-    group_of: dict[int, int] = {}
+    group_of = np.full(trace_log.total, -1)
+    values = _values(trace_log)
     taken: dict[str, int] = {}
     for family in families:
-        first = units[family[0]]
         slots: dict[str, list[Slot]] = {"incoming": [], "norms": [], "outgoing": []}
-        for number in sorted(first.ports):
-            port = ports[number]
-            for side, labels in _sides(port, [units[r].ports[number] for r in family], apart, keys - queries):
-                slots[side].append(_slot(trace_log, port, labels))
-        if not slots["incoming"]:
+        writers: list[np.ndarray] = []
+        for number, labels in zip(family.ports, family.labels, strict=True):
+            for side, part in _sides(ports[number], labels, is_key):
+                slots[side].append(_slot(trace_log, ports[number], part))
+                writers += [part] if side == "incoming" else []
+        if not writers:
             continue
-        kind = _kind(first, slots)
-        name = _name(slots["incoming"][0], trace_log, kind, taken)
-        group_of.update({r: len(groups) for r in family})
-        groups.append(
-            Group(
-                name=name,
-                size=len(family),
-                kind=kind,
-                incoming=tuple(slots["incoming"]),
-                norms=tuple(slots["norms"]),
-                outgoing=tuple(slots["outgoing"]),
-                leaves=bool(first.flags & {"output", "seeps"}),
-            )
-        )
+        kind = _kind(family.flags, slots)
+        name = _name(slots["incoming"][0], kind, bool(values[writers[0][0, 0]]), taken)
+        group_of[family.roots] = len(groups)
+        incoming, norms, outgoing = (tuple(slots[side]) for side in ("incoming", "norms", "outgoing"))
+        leaves = bool(family.flags & (OUTPUT | SEEPS))
+        groups.append(Group(name, len(family.roots), kind, incoming, norms, outgoing, leaves=leaves))
     return groups, group_of
 
 
-def _sides(port: Port, labels: list[list[int]], apart: np.ndarray, keys: set[int]) -> list[tuple[str, list[list[int]]]]:
-    """Tell on which side of the group a port stands; the rows of keys read what the rows of queries write."""
+def _values(trace_log: TraceLog) -> np.ndarray:
+    """Tell for each label whether it is a value of attention."""
+    values = np.zeros(trace_log.total, dtype=bool)
+    for role, labels in trace_log.roles:
+        if role == "v":
+            values[labels.numpy()] = True
+    return values
+
+
+def _sides(port: Port, labels: np.ndarray, is_key: np.ndarray) -> list[tuple[str, np.ndarray]]:
+    """Tell on which side of the group a port stands; the rows of keys read what the rows of queries write.
+
+    Units of a family have as many keys as each other at each port, so that both parts are rectangular.
+    """
     if port.kind == "read":
         return [("outgoing", labels)]
     if port.kind in NORMS:
         return [("norms", labels)]
-    queries = [[label for label in unit if int(apart[label]) not in keys] for unit in labels]
-    key_rows = [[label for label in unit if int(apart[label]) in keys] for unit in labels]
-    sides = [("incoming", queries), ("outgoing", key_rows)]
-    return [(side, part) for side, part in sides if all(part)]
+    keys = is_key[labels]  # [units, repeat]
+    sides = [("incoming", labels[~keys].reshape(len(labels), -1)), ("outgoing", labels[keys].reshape(len(labels), -1))]
+    return [(side, part) for side, part in sides if part.size]
 
 
-def _slot(trace_log: TraceLog, port: Port, labels: list[list[int]]) -> Slot:
+def _slot(trace_log: TraceLog, port: Port, labels: np.ndarray) -> Slot:
     axis = trace_log.axes[port.axis]
-    index = torch.tensor(labels) - axis.start  # [units, repeat]
+    index = torch.from_numpy(labels - axis.start)  # [units, repeat]
     kind = "weight" if port.kind == "read" else port.kind
     return Slot(axis.tensor, kind, UnitIndex(axis.view, axis.dims, index), port.location.module, port.neutral)
 
 
-def _kind(unit: Unit, slots: Mapping[str, list[Slot]]) -> GroupKind:
+def _kind(flags: int, slots: Mapping[str, list[Slot]]) -> GroupKind:
     writers = sum(slot.where.index.shape[1] for slot in slots["incoming"] if slot.kind == "weight")
-    if not slots["outgoing"] and "output" in unit.flags:
+    if not slots["outgoing"] and flags & OUTPUT:
         return "output"
-    if "product" in unit.flags:
+    if flags & PRODUCT:
         return "score"
-    if "add" in unit.flags and writers > 1:
+    if flags & ADD and writers > 1:
         return "stream"
-    return "gated" if "mul" in unit.flags and writers > 1 else "hidden"
+    return "gated" if flags & MUL and writers > 1 else "hidden"
 
 
-def _name(slot: Slot, trace_log: TraceLog, kind: GroupKind, taken: dict[str, int]) -> str:
+def _name(slot: Slot, kind: GroupKind, values: bool, taken: dict[str, int]) -> str:
     """Name a group after the module that first writes it; parts of a fused tensor are told apart by their kind."""
     name = owner_of(slot.tensor)
-    if slot.where.index.numel() < _axis_size(slot):
-        name += "[qk]" if kind == "score" else "[v]" if _has_role(trace_log, slot, "v") else ""
+    if slot.where.index.numel() < int(np.prod([slot.where.view[d] for d in slot.where.dims])):
+        name += "[qk]" if kind == "score" else "[v]" if values else ""
     taken[name] = taken.get(name, 0) + 1
     return name if taken[name] == 1 else f"{name}#{taken[name]}"
 
 
-def _axis_size(slot: Slot) -> int:
-    return int(np.prod([slot.where.view[d] for d in slot.where.dims]))
-
-
-def _has_role(trace_log: TraceLog, slot: Slot, role: str) -> bool:
-    axis = next(
-        a for a in trace_log.axes if (a.tensor, a.view, a.dims) == (slot.tensor, slot.where.view, slot.where.dims)
-    )
-    label = axis.start + int(slot.where.index[0, 0])
-    return any(r == role and bool((labels == label).any()) for r, labels in trace_log.roles)
-
-
-def _through(trace_log: TraceLog, root: np.ndarray, group_of: Mapping[int, int]) -> dict[int, set[int]]:
+def _through(trace_log: TraceLog, root: np.ndarray, group_of: np.ndarray) -> dict[int, set[int]]:
     """Return for each group the groups that its units pass into without a weight."""
     through: dict[int, set[int]] = defaultdict(set)
     for read, leaked in trace_log.reads:
-        if not leaked.numel():
-            continue
-        into = {group_of[r] for r in np.unique(root[read.numpy()]).tolist() if r in group_of}
-        for r in np.unique(root[leaked.numpy()]).tolist():
-            if r in group_of:
-                through[group_of[r]] |= into - {group_of[r]}
+        if leaked.numel():
+            into = set(np.unique(group_of[root[read.numpy()]]).tolist()) - {-1}
+            for number in np.unique(group_of[root[leaked.numpy()]]).tolist():
+                through[number] |= into - {number}
     return through
-
-
-def _weights(
-    trace_log: TraceLog,
-    root: np.ndarray,
-    apart: np.ndarray,
-    parameters: Mapping[str, tuple[int, ...]],
-    outputs: set[int],
-) -> tuple[Weight, ...]:
-    """Turn the weights that were met into the graph's weights, one for each role within a tensor."""
-    role_of: dict[int, tuple[str, int]] = {}  # what is tied to a query without a product is a query
-    for letter, labels in trace_log.roles:
-        for head, row in enumerate(apart[labels.numpy()].tolist()):
-            for label in row:
-                role_of.setdefault(label, (letter, head))
-    read_roots = {int(r) for labels, _ in trace_log.reads for r in np.unique(root[labels.numpy()]).tolist()}
-    weights: dict[str, Weight] = {}
-    for use in trace_log.weights:
-        for weight in _parts(use, role_of, root, apart, outputs - read_roots, parameters):
-            known = weights.get(weight.name)
-            if known is None:
-                weights[weight.name] = weight
-            elif known.role != weight.role:
-                role: WeightRole = "embedding" if "embedding" in (known.role, weight.role) else known.role
-                weights[weight.name] = replace(known, role=role, tied=True)
-    return tuple(weights.values())
-
-
-def _parts(
-    use: WeightUse,
-    role_of: Mapping[int, tuple[str, int]],
-    root: np.ndarray,
-    apart: np.ndarray,
-    leaving: set[int],
-    parameters: Mapping[str, tuple[int, ...]],
-) -> list[Weight]:
-    rows: dict[str, list[int]] = defaultdict(list)
-    labels = apart[use.out_labels.numpy()].tolist()
-    for position, label in enumerate(labels):
-        rows[role_of[label][0] if label in role_of else ""].append(position)
-    parts = []
-    for attention, positions in rows.items():
-        role = attention or _plain_role(use, role_of, root, apart, leaving)
-        heads = None
-        if attention:
-            positions.sort(key=lambda p: (role_of[labels[p]][1], p))
-            heads = len({role_of[labels[p]][1] for p in positions})
-        parts.append(_part(use, role, positions, heads, len(rows) > 1, parameters))  # type: ignore[arg-type]
-    return parts
-
-
-def _part(
-    use: WeightUse,
-    role: WeightRole,
-    positions: list[int],
-    heads: int | None,
-    split: bool,
-    parameters: Mapping[str, tuple[int, ...]],
-) -> Weight:
-    tensor = str(use.tensor)
-    view = use.view
-    if positions != list(range(len(use.out_labels))):
-        chosen = torch.tensor(positions)
-        view = replace(view, rows=chosen if view.rows is None else view.rows[chosen])
-    name = f"{tensor}[{role}]" if split or view.rows is not None else tensor
-    return Weight(
-        name,
-        tensor,
-        view,
-        role,
-        parameters[tensor],
-        heads,
-        gain=use.gain,
-        computed=use.computed,
-        module=use.location.module,
-    )
-
-
-def _plain_role(
-    use: WeightUse, role_of: Mapping[int, tuple[str, int]], root: np.ndarray, apart: np.ndarray, leaving: set[int]
-) -> WeightRole:
-    if use.embedding:
-        return "embedding"
-    if all(r in leaving for r in root[use.out_labels.numpy()].tolist()):
-        return "head"
-    if use.reads_units and all(role_of.get(r, ("", 0))[0] == "v" for r in apart[use.in_labels.numpy()].tolist()):
-        return "o"
-    return "hidden" if use.reads_units else "input"

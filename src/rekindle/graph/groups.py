@@ -44,8 +44,6 @@ class Group:
         outgoing: Weights that read the units.
         through: Names of groups that the units also pass into without a weight (a normalization over both, a gate).
         leaves: Whether the units reach the model's output directly.
-        non_homogeneous: Where the units pass something that is not positively homogeneous of degree one ("module:
-            operation"): a gelu, a softmax, a product of two activations, an added constant. Empty: nothing of the kind.
     """
 
     name: str
@@ -56,7 +54,6 @@ class Group:
     outgoing: tuple[Slot, ...]
     through: tuple[str, ...] = ()
     leaves: bool = False
-    non_homogeneous: tuple[str, ...] = ()
 
 
 def owner_of(tensor: str) -> str:

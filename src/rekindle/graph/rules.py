@@ -9,7 +9,6 @@ positional embedding are all the first.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
@@ -136,8 +135,7 @@ def runs_along(trace_log: TraceLog, dims: frozenset[int], units: Tensor) -> bool
     room = math.prod(units.shape[d] for d in dims)
     if dims == varying(units):
         return True
-    owners = Counter(trace_log.axis_of(label) for label in distinct(units).tolist())
-    return all(count <= room for count in owners.values())
+    return all(count <= room for _, count in trace_log.axes_of(distinct(units)))
 
 
 def _candidates(trace_log: TraceLog, value: Value, other: Tensor, ndim: int) -> Sequence[Tensor]:

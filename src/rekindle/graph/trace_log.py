@@ -145,6 +145,17 @@ class TraceLog:
         """Return the axis that a label belongs to."""
         return self.axes[bisect.bisect_right(self.axes, label, key=lambda axis: axis.start) - 1]
 
+    def axes_of(self, labels: Tensor) -> list[tuple[Axis, int]]:
+        """Return the axes that labels belong to, with the number of labels in each."""
+        ordered = labels.unique()
+        found, at = [], 0
+        while at < len(ordered):
+            axis = self.axis_of(int(ordered[at]))
+            end = int(torch.searchsorted(ordered, axis.start + axis.size))
+            found.append((axis, end - at))
+            at = end
+        return found
+
     def gap(self, operands: Sequence[Value], location: Location) -> Value:
         """Write down an operation that is not understood, and what it touches; the result is opaque."""
         why = str(location)

@@ -16,7 +16,7 @@ from rekindle.graph.export import aliases_of, canonical_names, export, first_nam
 from rekindle.graph.initializers import gains_of, initializers_of
 from rekindle.graph.modules import parameters_of
 from rekindle.graph.names import canonical
-from rekindle.graph.operations import HANDLERS, Call
+from rekindle.graph.operations import Call, units_after
 from rekindle.graph.operations.elementwise import SAME_TENSOR
 from rekindle.graph.surroundings import restored_on_failure
 from rekindle.graph.trace_log import Location, TraceLog
@@ -170,8 +170,7 @@ def _interpret(call: Call) -> Any:
         if call.op in SAME_TENSOR and call.values and call.values[0].const is not None:
             return replace(call.values[0], param=None, buffer=False)
         return _every(call.shapes, lambda shape: Value(shape, data=data))
-    handler = HANDLERS.get(call.op)
-    result = handler(call) if handler is not None else call.trace_log.gap(call.values, call.location)
+    result = units_after(call)
     if isinstance(result, Value) and result.opaque and not isinstance(call.shapes, list):
         result = _reshaped(result, call.shapes)
     elif isinstance(result, Value) and isinstance(call.shapes, list):

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from rekindle.graph.groups import Group, Slot, owner_of
 from rekindle.graph.initializers import Initializer
+from rekindle.graph.lazy import Lazy, known
 from rekindle.graph.lipschitz.steps import Steps
 from rekindle.graph.regions import MatrixView
-from rekindle.graph.scaling.constraints import ScaleConstraints
+from rekindle.graph.scaling.constraints import Homogeneity, ScaleConstraints
 from rekindle.graph.verification import Verification, verify
 from rekindle.graph.weight import Weight
 from rekindle.seeds import generator
@@ -39,9 +40,8 @@ class UnitGraph:
         traced: Whether the model was run through (roles and groups are known) or only scanned.
         roles_known: Whether it is certain which weights are queries and keys: traced, or told by names without doubt.
         unclear: Tensors that may hold several matrices which only a trace can tell apart, with the reason.
-        scale_constraints: By what tensors may be multiplied so that the function stays in proportion; see
-            `graph.scaling`.
-        lipschitz: The computation as steps, by how much each can spread two inputs apart; see `graph.lipschitz`.
+        homogeneity: What `scale_constraints` and `non_homogeneous` read, computed then.
+        steps: What `lipschitz` reads, computed then.
     """
 
     weights: tuple[Weight, ...]
@@ -55,13 +55,31 @@ class UnitGraph:
     traced: bool = True
     roles_known: bool = True
     unclear: Mapping[str, str] = field(default_factory=dict)
-    scale_constraints: ScaleConstraints = field(default_factory=ScaleConstraints)
-    lipschitz: Steps = field(default_factory=Steps, repr=False)
+    homogeneity: Lazy[Homogeneity] = field(default_factory=lambda: known(Homogeneity()), repr=False)
+    steps: Lazy[Steps] = field(default_factory=lambda: known(Steps()), repr=False)
     _by_name: dict[str, Group] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         """Index the groups."""
         self._by_name.update({group.name: group for group in self.groups})
+
+    @property
+    def scale_constraints(self) -> ScaleConstraints:
+        """By what tensors may be multiplied so that the function stays in proportion; see `graph.scaling`."""
+        return self.homogeneity.get().constraints
+
+    @property
+    def non_homogeneous(self) -> Mapping[str, tuple[str, ...]]:
+        """Where the units of a group pass something that is not positively homogeneous of degree one, by its name.
+
+        "module: operation": a gelu, a softmax, a product of two activations, an added constant. Empty: nothing of it.
+        """
+        return self.homogeneity.get().non_homogeneous
+
+    @property
+    def lipschitz(self) -> Steps:
+        """The computation as steps, by how much each can spread two inputs apart; see `graph.lipschitz`."""
+        return self.steps.get()
 
     @property
     def outside(self) -> frozenset[str]:

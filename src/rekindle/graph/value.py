@@ -116,6 +116,12 @@ def shrink(labels: Tensor) -> Tensor:
     return core.expand(labels.shape)
 
 
+def flat(labels: Tensor | None) -> Tensor:
+    """Return labels that run along one axis as a vector, whatever they are broadcast over."""
+    assert labels is not None
+    return compact(shrink(labels)).reshape(-1)
+
+
 def distinct(*labels: Tensor) -> Tensor:
     """Return the labels that occur, each once, without NONE."""
     flat = [compact(each).reshape(-1) for each in labels]

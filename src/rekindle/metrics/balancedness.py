@@ -78,8 +78,8 @@ def _not_rescalable(graph: UnitGraph, group: Group) -> str:
     """Return why a group's units cannot be rescaled without a change of the function; empty if they can."""
     if group.kind not in ("hidden", "stream") or group.leaves or group.through or not group.outgoing:
         return f"its units are {group.kind}, or leave by another way than weights"
-    if group.non_homogeneous:
-        return f"passes {group.non_homogeneous[0]}"
+    if places := graph.non_homogeneous.get(group.name):
+        return f"passes {places[0]}"
     if any(weight.tied or weight.computed for slot in _slots(graph, group) for weight in graph.weights_of(slot.tensor)):
         return "has a tied or computed weight"
     normalized = [slot for slot in group.norms if slot.kind != "shift"]

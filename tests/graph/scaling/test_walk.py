@@ -65,14 +65,16 @@ MEMBERS = [pytest.param(member, id=member.name) for member in zoo()]
 
 @pytest.mark.parametrize("member", MEMBERS)
 def test_the_zoo(member):
-    found = {group.name: group.non_homogeneous for group in graph_of(member).groups if group.non_homogeneous}
+    found = {name: places for name, places in graph_of(member).non_homogeneous.items() if places}
     assert found == CURVED.get(member.name, {})
 
 
 @pytest.mark.parametrize("member", MEMBERS)
 def test_homogeneous_is_without_curves_and_without_norms(member):
-    groups = graph_of(member).groups
-    assert member.homogeneous == all(not group.non_homogeneous and not group.norms for group in groups)
+    graph = graph_of(member)
+    assert member.homogeneous == (
+        not any(graph.non_homogeneous.values()) and not any(group.norms for group in graph.groups)
+    )
 
 
 class Between(nn.Module):
@@ -128,14 +130,14 @@ BENT = {
 @pytest.mark.parametrize("function", STRAIGHT.values(), ids=STRAIGHT)
 def test_straight(function):
     model = Between(function, slope=nn.Parameter(torch.full((6,), 0.2)), shift=nn.Parameter(torch.ones(6)))
-    assert not any(group.non_homogeneous for group in trace(model, torch.randn(4, 5)).groups)
+    assert not any(trace(model, torch.randn(4, 5)).non_homogeneous.values())
 
 
 @pytest.mark.parametrize(("function", "op"), BENT.values(), ids=BENT)
 def test_bent(function, op):
-    groups = trace(Between(function), torch.randn(4, 5)).groups
-    assert f"(model): aten.{op}" in groups[0].non_homogeneous
-    assert not groups[-1].non_homogeneous
+    graph = trace(Between(function), torch.randn(4, 5))
+    assert f"(model): aten.{op}" in graph.non_homogeneous[graph.groups[0].name]
+    assert not graph.non_homogeneous[graph.groups[-1].name]
 
 
 @pytest.mark.parametrize("name", NOT_UNDERSTOOD)

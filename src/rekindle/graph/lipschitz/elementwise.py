@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rekindle.graph.lipschitz.own import Own, bounds, only_first, operands_of
 from rekindle.graph.operations.elementwise import SAME_TENSOR
-from rekindle.graph.operations.registry import Call
+from rekindle.graph.operations.table import Call
 from rekindle.graph.value import Value
 
 STEEPEST = {  # rounded up in the last digit

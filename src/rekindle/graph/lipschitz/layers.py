@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rekindle.graph.lipschitz.own import Own, bounds, operands_of
-from rekindle.graph.operations.registry import Call
+from rekindle.graph.operations.table import Call
 from rekindle.graph.value import Value
 
 

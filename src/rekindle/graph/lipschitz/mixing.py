@@ -11,7 +11,7 @@ from rekindle.graph.lipschitz.own import Own, bounds, only_first, operands_of
 from rekindle.graph.lipschitz.windows import most_windows, nonnegative_bound, several
 from rekindle.graph.operations.mixing import reduced_dims
 from rekindle.graph.operations.rearrange import PERMUTE, VIEW
-from rekindle.graph.operations.registry import Call
+from rekindle.graph.operations.table import Call
 from rekindle.graph.value import Value
 
 PIECES = "split split_with_sizes chunk unbind tensor_split".split()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from rekindle.graph.operations.registry import Call
+from rekindle.graph.operations.table import Call
 from rekindle.graph.value import Value
 
 FromTensors = Literal["", "weight", "batch_norm", "largest", "inverse", "slope"]

@@ -14,7 +14,7 @@ from rekindle.graph.lipschitz.mixing import PIECES
 from rekindle.graph.lipschitz.own import Own, operands_of, own_bound
 from rekindle.graph.operations.elementwise import SAME_TENSOR
 from rekindle.graph.operations.rearrange import VIEW
-from rekindle.graph.operations.registry import Call
+from rekindle.graph.operations.table import Call
 from rekindle.graph.trace_log import TraceLog
 from rekindle.graph.value import Value
 

@@ -1,18 +1,34 @@
-"""What each operation means for units: one file a family. An operation without a handler is named, not guessed."""
+"""What each operation means for units and for scale: one file a family, both rules side by side."""
 
 from __future__ import annotations
 
-from rekindle.graph.operations import attention, elementwise, mixing, normalization, products, rearrange
-from rekindle.graph.operations.registry import HANDLERS, Call, Handler
+from rekindle.graph.operations import (
+    attention,
+    convolution,
+    elementwise,
+    embedding,
+    joined,
+    mixing,
+    normalization,
+    picked,
+    products,
+    rearrange,
+)
+from rekindle.graph.operations.table import TABLE, Call, scale_after, units_after
 
 __all__ = [
-    "HANDLERS",
+    "TABLE",
     "Call",
-    "Handler",
     "attention",
+    "convolution",
     "elementwise",
+    "embedding",
+    "joined",
     "mixing",
     "normalization",
+    "picked",
     "products",
     "rearrange",
+    "scale_after",
+    "units_after",
 ]

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from torch import Tensor
 
-from rekindle.graph.operations.registry import Call, handles
+from rekindle.graph.operations.table import Call, define
 from rekindle.graph.rules import by_head, contract
-from rekindle.graph.value import Value, distinct, varying
+from rekindle.graph.scaling.walk import Walk
+from rekindle.graph.value import Value, distinct, shrink, varying
 
 
-@handles(
-    "scaled_dot_product_attention",
-    "_scaled_dot_product_flash_attention_for_cpu",
-    "_scaled_dot_product_attention_math",
-    "_scaled_dot_product_efficient_attention",
-)
 def attention(call: Call) -> Value | list[Value]:
-    """softmax(q k^T) v: queries meet keys unit by unit, values are carried to the output."""
+    """Units of softmax(q k^T) v: queries meet keys unit by unit, values are carried to the output."""
     query, key, value = call.args[:3]
     shape = call.shapes[0] if isinstance(call.shapes, list) else call.shapes
     lead = [f"b{n}" for n in range(len(query.shape) - 2)]
@@ -55,6 +53,23 @@ def attention(call: Call) -> Value | list[Value]:
     return [result] if isinstance(call.shapes, list) else result
 
 
+def scaled_attention(walk: Walk, call: Call) -> Any:
+    """Scale of softmax(q k^T) v: the scores stay as they are, the values carry their factor."""
+    query, key, value = call.args[:3]
+    many = isinstance(call.shapes, list)
+    shape = call.shapes[0] if many else call.shapes
+    times = max(query.shape[-3] // key.shape[-3], 1) if len(query.shape) > 2 else 1  # grouped queries share a key
+    keys, values = (_repeated(walk.field(x), times) for x in (key, value))
+    terms = walk.exponents.product([walk.field(query).unsqueeze(-2), keys.unsqueeze(-3)], [1.0, 1.0])
+    walk.exponents.fix(terms)
+    walk.curve([query, key], call.location)
+    mask = call.arg(3, "attn_mask")
+    if isinstance(mask, Value):
+        walk.fix([mask], call.location)
+    result = walk.exponents.settle(values, [values.ndim - 2]).expand(tuple(shape))
+    return [result] if many else result
+
+
 def _repeat_heads(value: Value, query: Value) -> Value:
     """Grouped-query attention: one key/value head serves several query heads."""
     if len(value.shape) < 3 or value.shape[-3] == query.shape[-3]:
@@ -63,3 +78,15 @@ def _repeat_heads(value: Value, query: Value) -> Value:
     shape = (*value.shape[:-3], query.shape[-3], *value.shape[-2:])
     fields = tuple(labels.repeat_interleave(times, dim=-3) for labels in value.unit_labels)
     return Value(shape, fields, data=value.data, leaks=value.leaks, opaque=value.opaque)
+
+
+def _repeated(labels: Tensor, times: int) -> Tensor:
+    return labels if times == 1 else shrink(torch.repeat_interleave(labels, times, dim=-3))
+
+
+define(
+    "scaled_dot_product_attention _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_attention_math "
+    "_scaled_dot_product_efficient_attention",
+    units=attention,
+    scale=scaled_attention,
+)

@@ -2,24 +2,32 @@
 
 Units along a mixed axis do not survive as units: they leak into what comes out. Where that meets only the same group
 again (a normalization written by hand) it does no harm; where it does not, the graph says through what it passes.
+Scale: all that is mixed keeps its proportion.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rekindle.graph.operations.registry import Call, handles
+from rekindle.graph.operations.elementwise import join
+from rekindle.graph.operations.table import Call, define, non_homogeneous
 from rekindle.graph.rules import elementwise
+from rekindle.graph.scaling.scale_exponents import UNCHANGED, constant
+from rekindle.graph.scaling.walk import Walk
 from rekindle.graph.value import Value, compact, distinct, shrink, varying
 
-REDUCE = (
-    "mean sum amax amin max min prod std var std_mean var_mean var_mean_correction logsumexp norm linalg_vector_norm "
-    "argmax argmin any all median nanmean count_nonzero"
-).split()
+DEGREES = {  # reductions that are homogeneous: the degree of each result
+    **dict.fromkeys("mean sum amax amin median nanmean norm linalg_vector_norm std".split(), (1.0,)),
+    **{"max": (1.0, 0.0), "min": (1.0, 0.0), "var": (2.0,), "std_mean": (1.0, 1.0), "var_mean": (2.0, 1.0)},
+    "var_mean_correction": (2.0, 1.0),
+    **dict.fromkeys("argmax argmin any all count_nonzero".split(), (0.0,)),
+}
 SPATIAL = (
     "max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d "
     "adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d _adaptive_avg_pool2d "
@@ -30,9 +38,8 @@ SPATIAL = (
 ).split()
 
 
-@handles(*REDUCE)
 def reduce(call: Call) -> Any:
-    """Reduce over dimensions: units along them leak, the others are carried."""
+    """Units of a reduction: those along the reduced dimensions leak, the others are carried."""
     x: Value = call.args[0]
     if len(call.values) > 1:  # the smaller of two tensors
         return elementwise(call.trace_log, call.values, call.shapes, "other", call.location)
@@ -40,6 +47,23 @@ def reduce(call: Call) -> Any:
     keep = bool(call.kwargs.get("keepdim", False)) or any(arg is True for arg in call.args[2:])
     shapes = call.shapes if isinstance(call.shapes, list) else [call.shapes]
     results = [_leak_along(call, x, dims, keep, tuple(shape)) for shape in shapes]
+    return results if isinstance(call.shapes, list) else results[0]
+
+
+def reduced(walk: Walk, call: Call) -> Any:
+    """Scale of a reduction: all that is put together keeps its proportion."""
+    x: Value = call.args[0]
+    if len(call.values) > 1:
+        return join(walk, call, call.args[:2])
+    dims = sorted(reduced_dims(call, len(x.shape)))
+    one = walk.exponents.settle(walk.field(x), dims)
+    degrees = DEGREES.get(call.op) or (float(math.prod(x.shape[d] for d in dims)),)
+    shapes = call.shapes if isinstance(call.shapes, list) else [call.shapes]
+    results = []
+    for degree, shape in zip(degrees, shapes, strict=False):
+        scaled = walk.exponents.product([one], [degree])
+        kept = scaled if len(shape) == scaled.ndim else scaled.squeeze(tuple(dims)) if dims else scaled
+        results.append(kept.expand(tuple(shape)))
     return results if isinstance(call.shapes, list) else results[0]
 
 
@@ -79,13 +103,22 @@ def _drop(labels: Tensor, dims: set[int], keep: bool) -> Tensor:
     return core
 
 
-@handles(*SPATIAL)
 def spatial(call: Call) -> Any:
-    """Pool or resample positions: units along channels are carried, units along positions leak."""
+    """Units of what pools or resamples positions: those along channels are carried, those along positions leak."""
     x: Value = call.args[0]
     shapes = call.shapes if isinstance(call.shapes, list) else [call.shapes]
     results = [_resized(call, x, tuple(shape)) for shape in shapes]
     return results if isinstance(call.shapes, list) else results[0]
+
+
+def pooled(walk: Walk, call: Call) -> Any:
+    """Scale of what pools or resamples: positions keep their proportion."""
+    x: Value = call.args[0]
+    walk.fix([value for value in call.values[1:] if value.relevant], call.location)
+    count = int((re.findall(r"(\d)d", call.op) or ["2"])[0])
+    one = walk.exponents.settle(walk.field(x), range(len(x.shape) - count, len(x.shape)))
+    shapes = call.shapes if isinstance(call.shapes, list) else [call.shapes]
+    return [one.expand(tuple(shapes[0])), *(constant(UNCHANGED, shape) for shape in shapes[1:])]
 
 
 def _resized(call: Call, x: Value, shape: tuple[int, ...]) -> Value:
@@ -93,9 +126,8 @@ def _resized(call: Call, x: Value, shape: tuple[int, ...]) -> Value:
     return _leak_along(call, x, positions, keep=True, shape=shape)
 
 
-@handles("softmax", "_softmax", "log_softmax", "_log_softmax", "softmin")
 def softmax(call: Call) -> Value:
-    """Normalize over a dimension: every unit along it depends on all others."""
+    """Units of a softmax over a dimension: every unit along it depends on all others."""
     x: Value = call.args[0]
     dim = int(call.args[1]) % len(x.shape)
     leaks = [x.leaks, *(distinct(labels) for labels in x.unit_labels if dim in varying(labels))]
@@ -103,9 +135,8 @@ def softmax(call: Call) -> Value:
     return replace(x, leaks=distinct(*leaks), product=product, param=None, base=None, along=None)
 
 
-@handles("glu")
 def glu(call: Call) -> Value:
-    """One half times the gate of the other."""
+    """Units of one half times the gate of the other: both halves are one."""
     x: Value = call.args[0]
     dim = int(call.arg(1, "dim", -1))
     halves = [torch.chunk(labels, 2, dim) for labels in x.unit_labels]
@@ -113,9 +144,16 @@ def glu(call: Call) -> Value:
     return elementwise(call.trace_log, parts, call.shapes, "mul", call.location)
 
 
-@handles("gather", "take_along_dim")
+def scaled_glu(walk: Walk, call: Call) -> Tensor:
+    """Scale of one half times a gate of the other that stays as it is."""
+    half, gate = walk.field(call.args[0]).chunk(2, int(call.arg(1, "dim", -1)))
+    walk.exponents.fix(gate)
+    walk.curve([call.args[0]], call.location)
+    return half
+
+
 def gather(call: Call) -> Value:
-    """Pick along a dimension by data: units along it leak, the others are carried."""
+    """Units of what is picked along a dimension by data: those along it leak, the others are carried."""
     x: Value = call.args[0]
     dim = int(call.args[1]) % len(x.shape)
     shape = tuple(call.shapes)
@@ -123,3 +161,18 @@ def gather(call: Call) -> Value:
     kept = [_drop(labels, {dim}, keep=True) for labels in x.unit_labels if dim not in varying(labels)]
     fields = tuple(labels[tuple(slice(size) for size in shape)].expand(shape) for labels in kept)
     return replace(x, shape=shape, unit_labels=fields, leaks=distinct(*leaks), product=None)
+
+
+def gathered(walk: Walk, call: Call) -> Tensor:
+    """Scale of any element along a dimension: all of them keep their proportion."""
+    one = walk.exponents.settle(walk.field(call.args[0]), [int(call.args[1]) % len(call.args[0].shape)])
+    core = compact(shrink(one))
+    return core[tuple(slice(size) for size in call.shapes)].expand(tuple(call.shapes))
+
+
+define([*DEGREES, "prod"], units=reduce, scale=reduced)
+define("logsumexp", units=reduce, scale=non_homogeneous)
+define(SPATIAL, units=spatial, scale=pooled)
+define("softmax _softmax log_softmax _log_softmax softmin", units=softmax, scale=non_homogeneous)
+define("glu", units=glu, scale=scaled_glu)
+define("gather take_along_dim", units=gather, scale=gathered)

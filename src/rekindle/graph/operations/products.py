@@ -1,33 +1,86 @@
-"""Products with weights: linear layers, matrix products, einsum, convolutions, embeddings."""
+"""Products: linear layers, matrix products, einsum.
+
+Units: the units along the summed axis of one side meet those of the other and are read there; every other axis is
+carried over (`rules.contract`). Scale: every term of a sum of products keeps its proportion.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
 
-from rekindle.graph.operations.registry import Call, handles
-from rekindle.graph.regions import MatrixView
+from rekindle.graph.operations.table import Call, define, non_homogeneous, note_product
 from rekindle.graph.rules import by_head, contract, elementwise, record_weight, side_labels
-from rekindle.graph.trace_log import WeightUse
-from rekindle.graph.value import Value, compact, distinct, shrink, varying
+from rekindle.graph.scaling.walk import Walk
+from rekindle.graph.value import Value, compact, shrink, varying
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
-@handles("linear")
 def linear(call: Call) -> Value:
-    """y[..., o] = sum_i x[..., i] w[o, i] + b[o]."""
-    x, weight, bias = _activation(call, call.args[0]), call.args[1], call.arg(2, "bias")
+    """Units of y[..., o] = sum_i x[..., i] w[o, i] + b[o]."""
+    x, weight, bias = activation(call, call.args[0]), call.args[1], call.arg(2, "bias")
     if weight.opaque:
         return call.trace_log.gap(call.values, call.location)
     lead = list(LETTERS[: len(x.shape) - 1])
-    return _plus(call, _product(call, x, [*lead, "i"], weight, ["o", "i"][-len(weight.shape) :], call.shapes), bias)
+    return plus(call, _product(call, x, [*lead, "i"], weight, ["o", "i"][-len(weight.shape) :], call.shapes), bias)
 
 
-def _activation(call: Call, x: Value) -> Value:
+def scaled_linear(walk: Walk, call: Call) -> Tensor:
+    """Scale of a product with a weight, plus a bias."""
+    x, weight, bias = call.args[0], call.args[1], call.arg(2, "bias")
+    lead = [f"l{n}" for n in range(len(x.shape) - 1)]
+    out = ["o", "i"][-len(weight.shape) :]
+    result = contracted(walk, call, x, [*lead, "i"], weight, out, [*lead, *out[:-1]])
+    return _scaled_plus(walk, result, bias)
+
+
+def matmul(call: Call) -> Value:
+    """Units of the matrix product of the last two dimensions, the others broadcast."""
+    return _matmul(call, call.args[0], call.args[1])
+
+
+def scaled_matmul(walk: Walk, call: Call) -> Any:
+    """Scale of a product of matrices."""
+    a, b = call.args[:2]
+    if call.op == "inner" and len(b.shape) > 1:
+        return non_homogeneous(walk, call)
+    la, lb, lo = matmul_letters(len(a.shape), len(b.shape))
+    return contracted(walk, call, a, la, b, lb, lo)
+
+
+def addmm(call: Call) -> Value:
+    """Units of a matrix product plus a bias: GPT-2's `Conv1D`."""
+    return plus(call, _matmul(call, call.args[1], call.args[2]), call.args[0])
+
+
+def scaled_addmm(walk: Walk, call: Call) -> Tensor:
+    """Scale of a product of matrices, plus a bias."""
+    _, a, b = call.args[:3]
+    la, lb, lo = matmul_letters(len(a.shape), len(b.shape))
+    return _scaled_plus(walk, contracted(walk, call, a, la, b, lb, lo), call.args[0])
+
+
+def einsum(call: Call) -> Value:
+    """Units of two operands in einsum's notation."""
+    values = list(call.args[1])
+    if len(values) != 2:
+        return call.trace_log.gap(values, call.location)
+    la, lb, lo = einsum_letters(call)
+    return _product(call, values[0], la, values[1], lb, call.shapes, lo)
+
+
+def scaled_einsum(walk: Walk, call: Call) -> Any:
+    """Scale of a product in einsum's notation."""
+    if len(call.args[1]) != 2:
+        return non_homogeneous(walk, call)
+    la, lb, lo = einsum_letters(call)
+    return contracted(walk, call, call.args[1][0], la, call.args[1][1], lb, lo)
+
+
+def activation(call: Call, x: Value) -> Value:
     """Return the input of a layer as an activation, also where it is learned or constant itself."""
     if x.data:
         return x
@@ -41,18 +94,6 @@ def _activation(call: Call, x: Value) -> Value:
     return Value(x.shape, fields, data=True)
 
 
-@handles("matmul", "mm", "bmm", "mv", "dot", "vdot", "inner")
-def matmul(call: Call) -> Value:
-    """The matrix product of the last two dimensions, the others broadcast."""
-    return _matmul(call, call.args[0], call.args[1])
-
-
-@handles("addmm", "baddbmm", "addmv", "addbmm")
-def addmm(call: Call) -> Value:
-    """A matrix product plus a bias: GPT-2's `Conv1D`."""
-    return _plus(call, _matmul(call, call.args[1], call.args[2]), call.args[0])
-
-
 def _matmul(call: Call, a: Value, b: Value) -> Value:
     la, lb, lo = matmul_letters(len(a.shape), len(b.shape))
     return _product(call, a, la, b, lb, call.shapes, lo)
@@ -64,16 +105,6 @@ def matmul_letters(a: int, b: int) -> tuple[list[str], list[str], list[str]]:
     la = [*batch[len(batch) - max(a - 2, 0) :], *(["x", "s"] if a > 1 else ["s"])]
     lb = [*batch[len(batch) - max(b - 2, 0) :], *(["s", "y"] if b > 1 else ["s"])]
     return la, lb, [*batch, *(["x"] if a > 1 else []), *(["y"] if b > 1 else [])]
-
-
-@handles("einsum")
-def einsum(call: Call) -> Value:
-    """Two operands in einsum's notation."""
-    values = list(call.args[1])
-    if len(values) != 2:
-        return call.trace_log.gap(values, call.location)
-    la, lb, lo = einsum_letters(call)
-    return _product(call, values[0], la, values[1], lb, call.shapes, lo)
 
 
 def einsum_letters(call: Call) -> tuple[list[str], list[str], list[str]]:
@@ -133,143 +164,36 @@ def _attention_roles(call: Call, a: Value, b: Value, lb: list[str], lo: Sequence
             call.trace_log.roles.append(("v", by_head(labels, inside)))
 
 
-def _plus(call: Call, value: Value, bias: Value | None) -> Value:
+def plus(call: Call, value: Value, bias: Value | None) -> Value:
+    """Add the bias of a layer, if it has one."""
     return value if bias is None else elementwise(call.trace_log, [value, bias], value.shape, "add", call.location)
 
 
-@handles("conv1d", "conv2d", "conv3d", "convolution", "_convolution")
-def convolution(call: Call) -> Value:
-    """Channels of the input meet the weight's second dimension, group by group."""
-    if call.op in ("convolution", "_convolution") and call.arg(6, "transposed", False):
-        return _transposed(call, int(call.arg(8, "groups", 1)))
-    groups = call.arg(8 if call.op in ("convolution", "_convolution") else 6, "groups", 1)
-    weight: Value = call.args[1]
-    out, in_ = weight.shape[0], weight.shape[1]
-    view = (groups, out // groups, in_, *weight.shape[2:])
-    return _convolve(call, view, out_dim=1, in_dim=2, groups=groups)
+def _scaled_plus(walk: Walk, result: Tensor, bias: Value | None) -> Tensor:
+    return result if bias is None else walk.exponents.tie(result, walk.field(bias).expand(result.shape))
 
 
-@handles("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
-def conv_transpose(call: Call) -> Value:
-    """As a convolution, with input and output of the weight exchanged."""
-    return _transposed(call, int(call.arg(6, "groups", 1)))
-
-
-def _transposed(call: Call, groups: int) -> Value:
-    weight: Value = call.args[1]
-    view = (groups, weight.shape[0] // groups, weight.shape[1], *weight.shape[2:])
-    return _convolve(call, view, out_dim=2, in_dim=1, groups=groups)
-
-
-def _convolve(call: Call, view: tuple[int, ...], out_dim: int, in_dim: int, groups: int) -> Value:
-    trace_log, weight, bias = call.trace_log, call.args[1], call.arg(2, "bias")
-    x = _activation(call, call.args[0])
-    channel = len(x.shape) - (len(view) - 2)  # an image may come without a batch dimension
-    whole = weight.base is not None and weight.is_parameter
-    if weight.opaque or not (whole or (groups == 1 and weight.unit_labels)):
-        return trace_log.gap(call.values, call.location)
-    read = _read_channels(x, channel)
-    in_sides = [_side(call, weight, view, in_dim, copy) for copy in range(max(len(read), 1))]
-    out_labels = _side(call, weight, view, out_dim)
-    for labels, in_labels in zip(read, in_sides, strict=False):
-        trace_log.tie(in_labels.reshape([-1 if d == channel else 1 for d in range(len(x.shape))]), labels, "read")
-        trace_log.use(in_labels, "read", call.location)
-    trace_log.use(out_labels, "weight", call.location)
-    trace_log.read(x, read)
-    _convolution_weight(call, x, weight, view, (out_dim, in_dim), (out_labels, in_sides[0]))
-    others = [labels for labels in x.unit_labels if not any(labels is r for r in read)]
-    out = out_labels.reshape([-1 if d == channel else 1 for d in range(len(x.shape))]).expand(tuple(call.shapes))
-    leaked = distinct(*others, *([x.leaks] if not read else []))
-    trace_log.passed.append(leaked)
-    return _plus_channels(call, Value(tuple(call.shapes), (out,), data=True, leaks=leaked), bias, channel)
-
-
-def _read_channels(x: Value, channel: int) -> list[Tensor]:
-    """Return the fields along the channels; a single unit is read by a layer that reads no others."""
-    along = [labels for labels in x.unit_labels if channel in varying(labels)]
-    return along or [labels for labels in x.unit_labels if not varying(labels)]
-
-
-def _side(call: Call, weight: Value, view: tuple[int, ...], dim: int, copy: int = 0) -> Tensor:
-    """Return the labels of one side of a kernel: dimension `dim` of the view (groups, ...), groups included."""
-    if weight.base is None or not weight.is_parameter:
-        return _flat(weight.labels_over(dim - 1))
-    if view[0] == 1 or dim == 1:  # the stored dimension 0 counts groups and what follows them
-        return _flat(side_labels(call.trace_log, weight, [dim - 1], copy))
-    return call.trace_log.axis(str(weight.param), view, (0, dim), copy)
-
-
-def _flat(labels: Tensor | None) -> Tensor:
-    assert labels is not None
-    return compact(shrink(labels)).reshape(-1)
-
-
-def _convolution_weight(
-    call: Call, x: Value, weight: Value, view: tuple[int, ...], dims: tuple[int, int], labels: tuple[Tensor, Tensor]
-) -> None:
-    out, in_ = dims
-    kernel = tuple(range(3, len(view)))
-    tensor = call.trace_log.axis_of(int(labels[0][0])).tensor
-    call.trace_log.weights.append(
-        WeightUse(
-            tensor=tensor,
-            computed=weight.param is None,
-            view=MatrixView(view, (out,), (in_,), (0, *kernel))
-            if view[0] > 1
-            else MatrixView(weight.shape, (out - 1,), (in_ - 1,), tuple(d - 1 for d in kernel)),
-            out_labels=labels[0],
-            in_labels=labels[1],
-            reads_units=x.relevant,
-            embedding=False,
-            location=call.location,
-            gain=call.trace_log.gains.get(tensor),
-        )
+def contracted(
+    walk: Walk, call: Call, a: Value, la: Sequence[str], b: Value, lb: Sequence[str], lo: Sequence[str]
+) -> Tensor:
+    """Products along the letters that the result lacks are summed, and keep their proportion."""
+    letters = [*lo, *(letter for letter in dict.fromkeys([*la, *lb]) if letter not in lo)]
+    wide = walk.exponents.product(
+        [_spread(walk.field(a), la, letters), _spread(walk.field(b), lb, letters)], [1.0, 1.0]
     )
+    one = walk.exponents.settle(wide, range(len(lo), len(letters)))
+    result = one.reshape(one.shape[: len(lo)]) if len(letters) > len(lo) else one
+    note_product(walk, call, a, b, result)
+    return result.expand(tuple(call.shapes)) if not isinstance(call.shapes, list) else result
 
 
-def _plus_channels(call: Call, value: Value, bias: Value | None, channel: int) -> Value:
-    if bias is None:
-        return value
-    shape = tuple(-1 if d == channel else 1 for d in range(len(value.shape)))
-    shaped = tuple(labels.reshape(shape) for labels in bias.unit_labels)
-    full = tuple(value.shape[d] if d == channel else 1 for d in range(len(value.shape)))
-    return _plus(call, value, replace(bias, shape=full, unit_labels=shaped, base=None, along=None))
+def _spread(labels: Tensor, own: Sequence[str], letters: Sequence[str]) -> Tensor:
+    core = compact(shrink(labels)).permute([list(own).index(letter) for letter in letters if letter in own])
+    return core.reshape([core.shape[[c for c in letters if c in own].index(x)] if x in own else 1 for x in letters])
 
 
-@handles("embedding", "embedding_bag")
-def embedding(call: Call) -> Any:
-    """Each row of the table is a vector of new units."""
-    table: Value = call.args[0]
-    if table.base != (0, 1) or table.data or call.op == "embedding_bag":
-        return call.trace_log.gap(call.values, call.location)
-    labels = _flat(side_labels(call.trace_log, table, [1]))
-    call.trace_log.use(labels, "weight", call.location)
-    call.trace_log.weights.append(
-        WeightUse(
-            tensor=str(table.param),
-            computed=False,
-            view=MatrixView(table.shape, (1,), (0,)),
-            out_labels=labels,
-            in_labels=_flat(side_labels(call.trace_log, table, [0])),
-            reads_units=False,
-            embedding=True,
-            location=call.location,
-        )
-    )
-    return Value(tuple(call.shapes), (labels.expand(tuple(call.shapes)),), data=True)
-
-
-@handles("_weight_norm", "_weight_norm_interface")
-def weight_norm(call: Call) -> Any:
-    """W = g v/|v|: the direction stands for the weight, the gain runs along its output axis."""
-    direction, gain = call.args[0], call.args[1]
-    dim = int(call.arg(2, "dim", 0))
-    if not (direction.is_parameter and gain.is_parameter and direction.base is not None):
-        return call.trace_log.gap(call.values, call.location)
-    call.trace_log.gains[str(direction.param)] = (str(gain.param), dim)
-    if dim >= 0 and gain.base is not None:
-        labels = call.trace_log.axis(str(gain.param), gain.shape, (dim,))
-        call.trace_log.tie(labels, _flat(side_labels(call.trace_log, direction, [dim])), "composed")
-    call.trace_log.no_axis(gain, f"scales a weight along an axis without units at {call.location}")
-    weight = replace(direction)  # a value of its own: the weight is scaled by the gain, the direction is not
-    return [weight, Value(gain.shape)] if isinstance(call.shapes, list) else weight
+define("linear", units=linear, scale=scaled_linear)
+define("matmul mm bmm mv dot vdot inner", units=matmul, scale=scaled_matmul)
+define("addmm baddbmm addmv", units=addmm, scale=scaled_addmm)
+define("addbmm", units=addmm, scale=non_homogeneous)
+define("einsum", units=einsum, scale=scaled_einsum)

@@ -34,3 +34,17 @@ class ScaleConstraints:
     blocks: Mapping[str, tuple[ScaleBlock, ...]] = field(default_factory=dict)
     equations: tuple[Mapping[int, float], ...] = ()
     output: Mapping[int, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Homogeneity:
+    """What a second walk through the computation tells about scale.
+
+    Args:
+        constraints: How the sizes of tensors hang together.
+        non_homogeneous: For each group, by name, where its units pass something that is not positively homogeneous of
+            degree one ("module: operation").
+    """
+
+    constraints: ScaleConstraints = field(default_factory=ScaleConstraints)
+    non_homogeneous: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

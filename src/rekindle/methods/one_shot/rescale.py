@@ -231,22 +231,19 @@ def _why(graph: UnitGraph, tensor: str) -> str:
     if any(tensor == direction for direction, _ in graph.gains.values()):
         return "a direction under weight_norm: its gain is scaled"
     for group in graph.groups:
-        if group.non_homogeneous and any(
-            slot.tensor == tensor for slot in (*group.incoming, *group.norms, *group.outgoing)
-        ):
-            return (
-                f"its factor is fixed at one: units of {group.name} enter {group.non_homogeneous[0]}, not homogeneous"
-            )
+        places = graph.non_homogeneous.get(group.name)
+        if places and any(slot.tensor == tensor for slot in (*group.incoming, *group.norms, *group.outgoing)):
+            return f"its factor is fixed at one: units of {group.name} enter {places[0]}, not homogeneous"
     return "its factor is fixed at one: what it writes is joined with what is not scaled, or used twice"
 
 
 def _notices(graph: UnitGraph) -> tuple[str, ...]:
-    found = [group for group in graph.groups if group.non_homogeneous]
+    found = [(name, places[0]) for name, places in graph.non_homogeneous.items() if places]
     if not found:
         return ()
-    first = found[0]
+    first, place = found[0]
     return (
         f"{len(found)} of {len(graph.groups)} unit groups pass something that is not positively homogeneous (first: "
-        f"{first.name}, {first.non_homogeneous[0]}); what enters it keeps its size, and the weights around it do not "
+        f"{first}, {place}); what enters it keeps its size, and the weights around it do not "
         "reach their initial norms",
     )
