@@ -20,6 +20,20 @@ from rekindle.testing.zoo import NOT_UNDERSTOOD, zoo
 MEMBERS = [pytest.param(member, id=member.name) for member in zoo()]
 
 
+class Plain(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.b(self.a(x).relu()).relu()
+
+
+class Residual(Plain):
+    def forward(self, x):
+        return x + super().forward(x)
+
+
 def outputs(model, tensors, example):
     args, kwargs = pytree.tree_map(lambda x: x.double() if torch.is_floating_point(x) else x, as_call(example))
     with torch.no_grad():
@@ -219,12 +233,43 @@ def test_queries_and_keys_share_what_scores_leave():
     assert q.abs().max() > 0.1
 
 
+def written_out(bound):
+    return {variable: bound.reduced({variable: 1.0}) for variable in bound.forms}
+
+
 def test_elimination():
-    assert eliminate([{0: 1.0, 1: 1.0}, {0: 1.0, 1: -1.0}]) == {1: {}, 0: {}}
-    assert eliminate([{0: 2.0, 1: 1.0, 2: -1.0}, {2: 1.0, 3: 1.0}], last=(0,)) == {
+    assert written_out(eliminate([{0: 1.0, 1: 1.0}, {0: 1.0, 1: -1.0}])) == {1: {}, 0: {}}
+    assert written_out(eliminate([{0: 2.0, 1: 1.0, 2: -1.0}, {2: 1.0, 3: 1.0}], last=(0,))) == {
         2: {0: 2.0, 1: 1.0},
         3: {0: -2.0, 1: -1.0},
     }
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_elimination_finds_all_solutions(seed):
+    draw = torch.Generator().manual_seed(seed)
+    matrix = torch.randint(-1, 2, (9, 12), generator=draw).double()
+    matrix[3] = matrix[0] - 2 * matrix[1]  # one that says nothing new
+    equations = [{v: float(x) for v, x in enumerate(row) if x} for row in matrix.tolist()]
+    bound = written_out(eliminate(equations, last=(0, 1, 2)))
+    free = [variable for variable in range(12) if variable not in bound]
+    assert len(bound) == int(torch.linalg.matrix_rank(matrix))
+    for one in free:  # any choice of the free ones solves all equations
+        values = [float(v == one) if v in free else bound[v].get(one, 0.0) for v in range(12)]
+        torch.testing.assert_close(matrix @ torch.tensor(values, dtype=torch.float64), torch.zeros(9).double())
+
+
+@pytest.mark.parametrize("block", [Residual, Plain])
+def test_equations_and_their_solution_grow_as_the_model_does(block):
+    def terms(depth):
+        graph = trace(nn.Sequential(*[block() for _ in range(depth)], nn.Linear(4, 2)), torch.ones(1, 4))
+        sizes = graph.scale_constraints
+        wanting = {b.variable for wish in wishes_of(graph) for b in sizes.blocks[wish.tensor]}
+        bound = eliminate(sizes.equations, wanting)
+        return sum(map(len, sizes.equations)), sum(map(len, bound.forms.values()))
+
+    (small, few), (large, many) = terms(10), terms(40)
+    assert large <= 4.2 * small and many <= 4.2 * few
 
 
 def test_a_long_chain_is_exact():

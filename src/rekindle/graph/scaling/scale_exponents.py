@@ -19,6 +19,7 @@ from rekindle.graph.value import compact, shrink
 NEUTRAL = -1  # label of elements that are zero, or infinite: in proportion to everything
 UNCHANGED = 0  # label of the empty sum: raw inputs, constants, what comes out of a sigmoid
 LARGE = 1 << 40
+LONG = 4  # variables in a sum; a longer one gets a variable of its own, or sums would grow with every layer
 
 Exponents = dict[int, float]
 
@@ -37,6 +38,7 @@ class ScaleExponents:
     equations: list[Exponents] = field(default_factory=list)
     _labels: dict[tuple[tuple[int, float], ...], int] = field(default_factory=lambda: {(): UNCHANGED})
     _equal: set[tuple[int, int]] = field(default_factory=set)
+    _lengths: Tensor = field(default_factory=lambda: torch.zeros(64, dtype=torch.long))  # of sums; grows by doubling
 
     def variable(self) -> int:
         """Return the label of a new variable."""
@@ -46,9 +48,22 @@ class ScaleExponents:
     def _label(self, exponents: Exponents) -> int:
         key = tuple(sorted(exponents.items()))
         if key not in self._labels:
-            self._labels[key] = len(self.sums)
-            self.sums.append(exponents)
+            self._labels[key] = self._short(exponents) if len(exponents) > LONG else self._new(exponents)
         return self._labels[key]
+
+    def _short(self, exponents: Exponents) -> int:
+        """Return the label of a new variable that is equal to a long sum."""
+        label = self.variable()
+        self.equations.append(added([(exponents, 1.0), (self.sums[label], -1.0)]))
+        return label
+
+    def _new(self, exponents: Exponents) -> int:
+        label = len(self.sums)
+        self.sums.append(exponents)
+        if label >= len(self._lengths):
+            self._lengths = torch.cat([self._lengths, torch.zeros_like(self._lengths)])
+        self._lengths[label] = len(exponents)
+        return label
 
     def sum(self, labels: Sequence[int], powers: Sequence[float]) -> int:
         """Return the label of a sum of sums; zero times anything is zero."""
@@ -102,8 +117,8 @@ class ScaleExponents:
 
     def _shorter(self, labels: Tensor) -> Tensor:
         """Return a number for each label by which the one with the shortest sum is least, and NEUTRAL greatest."""
-        lengths = torch.tensor([*map(len, self.sums), LARGE >> 20])  # the last stands for NEUTRAL
-        return lengths[labels] * LARGE + labels + 1
+        lengths = torch.where(labels == NEUTRAL, LARGE >> 20, self._lengths[labels])
+        return lengths * LARGE + labels + 1
 
 
 def added(terms: Iterable[tuple[Exponents, float]]) -> Exponents:

@@ -10,9 +10,9 @@ what is wanted, so that it is prepared once, and used with one small matrix prod
 
 from __future__ import annotations
 
-from collections import defaultdict
+import heapq
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -156,64 +156,115 @@ def prepare(graph: UnitGraph, wishes: Sequence[Wish], fixed: Collection[str] = (
     kept = [{block.variable: 1.0} for name in fixed for block in sizes.blocks.get(name, ())]
     bound = eliminate([*kept, *sizes.equations], wanting)
     free = _least_squares(_rows(wishes, sizes), bound, len(wishes))
-
-    def powers(form: Exponents) -> Tensor:
-        total = torch.zeros(len(wishes), dtype=torch.float64)
-        for variable, power in _reduced(form, bound).items():
-            total += power * free[variable] if variable in free else 0.0
-        return torch.where(total.abs() > NOTHING, total, 0.0)
-
+    powers = _Powers(bound, free, len(wishes))
     parts = {
-        name: Part(blocks, torch.stack([powers({block.variable: 1.0}) for block in blocks]))
+        name: Part(blocks, torch.stack([powers.of(block.variable) for block in blocks]))
         for name, blocks in sizes.blocks.items()
     }
-    return Scaling(tuple(wishes), parts, powers(sizes.output))
+    return Scaling(tuple(wishes), parts, _rounded(powers.total(sizes.output)))
 
 
-def eliminate(equations: Iterable[Exponents], last: Collection[int] = ()) -> dict[int, Exponents]:
-    """Return some variables as sums of the others, so that all equations hold.
+class _Powers:
+    """Variables as sums of wishes, each computed once, from those that it is made of."""
+
+    def __init__(self, bound: Bound, free: Mapping[int, Tensor], wishes: int) -> None:
+        self._bound = bound
+        self._found = dict(free)
+        self._zero = torch.zeros(wishes, dtype=torch.float64)
+
+    def of(self, variable: int) -> Tensor:
+        """Return the power [wishes] of a variable."""
+        todo = [variable]  # a stack, and no recursion: a chain is as long as the model is deep
+        while todo:
+            needed = [v for v in self._bound.forms.get(todo[-1], ()) if v not in self._found]
+            if needed:
+                todo += needed
+            else:
+                last = todo.pop()
+                self._found.setdefault(last, self.total(self._bound.forms.get(last, {})))
+        return _rounded(self._found[variable])
+
+    def total(self, form: Exponents) -> Tensor:
+        """Return a sum of variables that are known."""
+        found = self._zero.clone()
+        for variable, power in form.items():
+            found += power * (self._found[variable] if variable in self._found else self.of(variable))
+        return found
+
+
+def _rounded(power: Tensor) -> Tensor:
+    return torch.where(power.abs() > NOTHING, power, 0.0)
+
+
+@dataclass(eq=False)
+class Bound:
+    """Some variables as sums of others, so that all equations hold.
+
+    A sum may contain bound variables again, those of earlier layers: written out, sums would be as long as the model is
+    deep. `reduced` writes out as much as is needed.
+
+    Attributes:
+        forms: For each bound variable its sum.
+        times: When each was bound.
+    """
+
+    forms: dict[int, dict[int, float]] = field(default_factory=dict)
+    times: dict[int, int] = field(default_factory=dict)
+
+    def bind(self, variable: int, form: dict[int, float]) -> None:
+        """Bind a variable to a sum."""
+        self.times[variable] = len(self.forms)
+        self.forms[variable] = form
+
+    def reduced(self, form: Exponents) -> dict[int, float]:
+        """Return a sum in free variables.
+
+        What was bound last is written out first, so that what came before it cancels before it is looked at: in a
+        residual network the two sides of an addition differ by one block, whatever is in front of it.
+        """
+        total = {variable: power for variable, power in form.items() if abs(power) > NOTHING}
+        todo = [(-self.times[variable], variable) for variable in total if variable in self.times]
+        heapq.heapify(todo)
+        while todo:
+            variable = heapq.heappop(todo)[1]
+            power = total.pop(variable, 0.0)
+            if abs(power) <= NOTHING:
+                continue
+            for other, its in self.forms[variable].items():
+                if other not in total and other in self.times:
+                    heapq.heappush(todo, (-self.times[other], other))
+                total[other] = total.get(other, 0.0) + power * its
+                if abs(total[other]) <= NOTHING:
+                    del total[other]
+        return total
+
+
+def eliminate(equations: Iterable[Exponents], last: Collection[int] = ()) -> Bound:
+    """Bind some variables to sums of the others, so that all equations hold.
 
     Args:
         equations: Sums that are zero.
         last: Variables that stay free where that can be.
 
     Example:
-        >>> eliminate([{0: 1.0, 1: -1.0}, {1: 1.0, 2: 2.0}], last=(1,))
+        >>> eliminate([{0: 1.0, 1: -1.0}, {1: 1.0, 2: 2.0}], last=(1,)).forms
         {0: {1: 1.0}, 2: {1: -0.5}}
     """
-    bound: dict[int, dict[int, float]] = {}
-    used: dict[int, set[int]] = defaultdict(set)  # free variable -> bound ones that contain it
+    bound = Bound()
+    seen: set[int] = set()
     for equation in equations:
-        rest = _reduced(equation, bound)
-        if not rest:
-            continue
-        pivot = min(rest, key=lambda variable: (variable in last, -variable))
+        new = max((variable for variable in equation if variable not in seen and variable not in last), default=None)
+        seen.update(equation)
+        if new is not None and new == max(variable for variable in equation if variable not in last):
+            rest, pivot = dict(equation), new  # nothing is made of it yet: the rest may stay as it is
+        else:
+            rest = bound.reduced(equation)
+            if not rest:
+                continue
+            pivot = min(rest, key=lambda variable: (variable in last, -variable))
         power = rest.pop(pivot)
-        form = {variable: -other / power for variable, other in rest.items()}
-        for name in used.pop(pivot, ()):
-            factor = bound[name].pop(pivot)
-            bound[name] = _plus(bound[name], form, factor)
-            for variable in form:
-                used[variable].add(name) if variable in bound[name] else used[variable].discard(name)
-        bound[pivot] = form
-        for variable in form:
-            used[variable].add(pivot)
-    return dict(bound)
-
-
-def _reduced(form: Exponents, bound: Mapping[int, Exponents]) -> dict[int, float]:
-    """Replace bound variables by what they are."""
-    total: dict[int, float] = {}
-    for variable, power in form.items():
-        total = _plus(total, bound[variable] if variable in bound else {variable: 1.0}, power)
-    return total
-
-
-def _plus(form: Exponents, other: Exponents, factor: float) -> dict[int, float]:
-    total = dict(form)
-    for variable, power in other.items():
-        total[variable] = total.get(variable, 0.0) + factor * power
-    return {variable: power for variable, power in total.items() if abs(power) > NOTHING}
+        bound.bind(pivot, {variable: -other / power for variable, other in rest.items()})
+    return bound
 
 
 def _rows(wishes: Sequence[Wish], sizes: ScaleConstraints) -> list[tuple[int, int, float]]:
@@ -232,20 +283,18 @@ def _rows(wishes: Sequence[Wish], sizes: ScaleConstraints) -> list[tuple[int, in
     return rows
 
 
-def _least_squares(
-    rows: Sequence[tuple[int, int, float]], bound: Mapping[int, Exponents], wishes: int
-) -> dict[int, Tensor]:
+def _least_squares(rows: Sequence[tuple[int, int, float]], bound: Bound, wishes: int) -> dict[int, Tensor]:
     """Return each free variable as a sum of wishes: rows that share no variable are solved apart."""
-    forms = [_reduced({variable: 1.0}, bound) for _, variable, _ in rows]
+    forms = [bound.reduced({variable: 1.0}) for _, variable, _ in rows]
     solved: dict[int, Tensor] = {}
     for members in _connected(forms):
-        columns = sorted({variable for row in members for variable in forms[row]})
+        columns = {v: at for at, v in enumerate(sorted({v for row in members for v in forms[row]}))}
         matrix = torch.zeros(len(members), len(columns), dtype=torch.float64)
         wanted = torch.zeros(len(members), wishes, dtype=torch.float64)
         for at, row in enumerate(members):
             number, _, share = rows[row]
             for variable, power in forms[row].items():
-                matrix[at, columns.index(variable)] = share**0.5 * power
+                matrix[at, columns[variable]] = share**0.5 * power
             wanted[at, number] = share**0.5
         if len(members) == 1 and len(columns) == 1:
             solution = wanted / matrix

@@ -7,14 +7,14 @@ forget them, and what is not homogeneous (a gelu, a softmax, an added constant) 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rekindle.graph.groups import Group
+from rekindle.graph.groups import Group, Slot
 from rekindle.graph.scaling.constraints import ScaleBlock, ScaleConstraints
 from rekindle.graph.scaling.scale_exponents import NEUTRAL, UNCHANGED, Exponents, ScaleExponents, constant
 from rekindle.graph.trace_log import TraceLog
@@ -28,7 +28,7 @@ Curve = tuple[Tensor, str]  # labels of units, "module: operation"
 class Walk:
     """The scale exponents of all values met so far."""
 
-    groups: Sequence[Group]
+    slots: Mapping[str, Sequence[tuple[int, Slot]]]  # of each tensor, with their numbers
     summed: frozenset[int] = frozenset()  # calls whose result is only reduced
     exponents: ScaleExponents = field(default_factory=ScaleExponents)
     curves: list[Curve] = field(default_factory=list)
@@ -48,7 +48,7 @@ class Walk:
     def stored(self, name: str, shape: Sequence[int]) -> Tensor:
         """Return the labels of a parameter or running statistic: one variable for each block of its elements."""
         if name not in self.parameters:
-            blocks = _blocks(self.groups, name, tuple(shape))
+            blocks = _blocks(self.slots.get(name, ()), tuple(shape))
             variables = torch.tensor([self.exponents.variable() for _ in range(int(blocks.max()) + 1)])
             self.parameters[name] = variables[compact(blocks)].expand(tuple(shape))
         return self.parameters[name]
@@ -92,7 +92,7 @@ def homogeneity(
         groups: Units that are treated alike; blocks of tensors follow them.
         rule: What an operation does to scale exponents.
     """
-    walk = Walk(groups, _summed(trace_log))
+    walk = Walk(_slots(groups), _summed(trace_log))
     leaving = {id(value) for value in trace_log.results}
     for call, result in trace_log.tape:
         walk.keep(result, rule(walk, call))
@@ -128,15 +128,22 @@ def _sizes(walk: Walk, output: Exponents) -> ScaleConstraints:
     return ScaleConstraints(variables, tuple(walk.exponents.equations), output)
 
 
-def _blocks(groups: Sequence[Group], name: str, shape: tuple[int, ...]) -> Tensor:
+def _slots(groups: Sequence[Group]) -> dict[str, list[tuple[int, Slot]]]:
+    """Return all slots by tensor, numbered."""
+    found: dict[str, list[tuple[int, Slot]]] = defaultdict(list)
+    for number, slot in enumerate(slot for g in groups for slot in (*g.incoming, *g.norms, *g.outgoing)):
+        found[slot.tensor].append((number, slot))
+    return found
+
+
+def _blocks(slots: Sequence[tuple[int, Slot]], shape: tuple[int, ...]) -> Tensor:
     """Return for each element of a tensor the number of its block: elements that stand in the same slots."""
     cuts: dict[tuple[tuple[int, ...], tuple[int, ...]], Tensor] = {}
-    for number, slot in enumerate(slot for g in groups for slot in (*g.incoming, *g.norms, *g.outgoing)):
-        if slot.tensor == name:
-            view, dims = slot.where.view, slot.where.dims
-            sizes = [size if d in dims else 1 for d, size in enumerate(view)]
-            cut = cuts.setdefault((view, dims), torch.zeros(sizes, dtype=torch.long).reshape(-1))
-            cut[slot.where.index.reshape(-1)] = number + 1
+    for number, slot in slots:
+        view, dims = slot.where.view, slot.where.dims
+        sizes = [size if d in dims else 1 for d, size in enumerate(view)]
+        cut = cuts.setdefault((view, dims), torch.zeros(sizes, dtype=torch.long).reshape(-1))
+        cut[slot.where.index.reshape(-1)] = number + 1
     blocks = torch.zeros((), dtype=torch.long).expand(shape)
     for (view, dims), cut in cuts.items():
         if bool((cut == cut[0]).all()):
