@@ -8,8 +8,6 @@ attention as single nodes with shapes, and tells for each node which parameter a
 from __future__ import annotations
 
 import contextlib
-import logging
-import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -17,9 +15,15 @@ import torch
 from torch import nn
 
 from rekindle.errors import GraphError
+from rekindle.graph.attributes import attributes_kept
 from rekindle.graph.modules import tensors_of
 from rekindle.graph.names import canonical
+from rekindle.graph.quiet import quiet
+from rekindle.graph.stops import BRANCHES, NUMBERS, OUTSIDE_TORCH, SHAPES, Stop, first_line, stop_of_error, stop_of_shapes
 from rekindle.graph.unwrap import as_written
+from rekindle.graph.validation import unvalidated
+
+DATA_DEPENDENT = (BRANCHES, NUMBERS, OUTSIDE_TORCH, SHAPES)
 
 
 def as_call(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -35,19 +39,50 @@ def export(model: nn.Module, example: Any) -> torch.export.ExportedProgram:
     """Return the exported program of a model in evaluation mode; the model is left as it was.
 
     Raises:
-        GraphError: The model cannot be exported with this example.
+        GraphError: The model cannot be exported with this example, or has shapes that only the data tells.
     """
     args, kwargs = as_call(example)
-    with at_rest(model), _quiet():
+    with prepared(model):
         try:
-            return torch.export.export(model, args, kwargs, strict=False)
+            program = exported(model, args, kwargs)
         except Exception as error:
-            raise GraphError(
-                expected="a model whose forward pass torch.export can follow with this example",
-                got=f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}",
-                fix="check that model(example) runs as it stands; control flow that depends on the data must move out "
-                "of forward, or give the submodule without it",
-            ) from error
+            raise refusal(stop_of_error(error, model), error) from error
+    stop = stop_of_shapes(program)
+    if stop is not None:
+        raise refusal(stop)
+    return program
+
+
+def exported(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.export.ExportedProgram:
+    """Return the program of a module as it stands, or let torch's error through."""
+    return torch.export.export(model, args, kwargs, strict=False)
+
+
+def refusal(stop: Stop, error: BaseException | None = None) -> GraphError:
+    """Return the error that says where a forward pass cannot be followed, and what to do."""
+    if stop.kind in DATA_DEPENDENT:
+        where = f"module {canonical(stop.path)}" if stop.path else "the model's own forward"
+        return GraphError(
+            expected="a model whose forward pass torch.export can follow: the same operations for all data",
+            got=f"{stop.kind} at {stop.place}, in {where}",
+            fix="trace with strict=False to leave that part out by name and trace the rest; or move what depends on "
+            "the data out of forward, or write it with torch.where, masks or torch.cond",
+        )
+    told = first_line(error) if error is not None else stop.kind
+    place = f" at {stop.place}, in module {canonical(stop.path)}" if stop.path else ""
+    return GraphError(
+        expected="a model whose forward pass torch.export can follow with this example",
+        got=told + place,
+        fix="check that model(example) runs as it stands; if it does, trace with strict=False to leave out by name what "
+        "cannot be followed, or give the submodule without it",
+    )
+
+
+@contextlib.contextmanager
+def prepared(model: nn.Module) -> Iterator[None]:
+    """Let a model be exported or run by us: at rest, quiet, without checks that look at values; then all is put back."""
+    with at_rest(model), attributes_kept(model), unvalidated(), quiet():
+        yield
 
 
 @contextlib.contextmanager
@@ -71,19 +106,6 @@ def at_rest(model: nn.Module) -> Iterator[None]:
             config.use_cache = True
         for module, mode in training:
             module.training = mode
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    logger = logging.getLogger("torch.export")
-    level = logger.level
-    try:
-        logger.setLevel(logging.ERROR)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)
 
 
 def canonical_names(model: nn.Module) -> dict[str, str]:

@@ -8,7 +8,6 @@ of the surroundings and puts them back as a whole.
 from __future__ import annotations
 
 import contextlib
-import logging
 import sys
 import warnings
 from collections.abc import Callable, Iterator, MutableMapping
@@ -20,6 +19,8 @@ from torch import nn
 from torch.utils._python_dispatch import _pop_mode
 
 from rekindle.graph.own_run import is_own_run, set_own_run
+from rekindle.graph.quiet import printing, torch_loggers
+from rekindle.graph.validation import put_back, switches
 
 HOOKS = (
     "_forward_hooks",
@@ -69,8 +70,10 @@ def _modes() -> Iterator[Callable[[], Any]]:
         yield partial(torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all())
     yield partial(_if_other, is_own_run, set_own_run, is_own_run())
     yield partial(_refilter, warnings.filters, list(warnings.filters))
-    logger = logging.getLogger("torch.export")
-    yield partial(_if_other, lambda: logger.level, logger.setLevel, logger.level)
+    for logger in torch_loggers():
+        yield partial(_put, logger.__dict__, "disabled", logger.disabled)
+    yield partial(_put, printing(), "print", printing().get("print", _ABSENT))
+    yield partial(put_back, switches())
     for name in ("flash_sdp", "mem_efficient_sdp", "math_sdp", "cudnn_sdp"):
         enabled = getattr(torch.backends.cuda, f"{name}_enabled")
         yield partial(getattr(torch.backends.cuda, f"enable_{name}"), enabled())

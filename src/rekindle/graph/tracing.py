@@ -12,15 +12,20 @@ from torch import fx, nn
 
 from rekindle.errors import GraphError
 from rekindle.graph.assemble import assemble
-from rekindle.graph.export import aliases_of, canonical_names, export, first_name
+from rekindle.graph.export import aliases_of, as_call, canonical_names, export, exported, first_name, prepared
 from rekindle.graph.initializers import gains_of, initializers_of
+from rekindle.graph.left_out import OPERATION, Piece, Pieces, pieces_of
 from rekindle.graph.modules import parameters_of
 from rekindle.graph.names import canonical
 from rekindle.graph.operations import Call, units_after
 from rekindle.graph.operations.elementwise import SAME_TENSOR
+from rekindle.graph.real_run import record
+from rekindle.graph.scan import scan
+from rekindle.graph.stops import first_line
 from rekindle.graph.surroundings import restored_on_failure
 from rekindle.graph.trace_log import Location, TraceLog
 from rekindle.graph.unit_graph import UnitGraph
+from rekindle.graph.unknown_uses import left_out_values, note_left_out
 from rekindle.graph.unwrap import bare
 from rekindle.graph.value import Value
 
@@ -50,13 +55,19 @@ def trace(model: nn.Module, example: Any, *, strict: bool = True) -> UnitGraph:
 
 
 def _traced(model: nn.Module, example: Any, strict: bool) -> UnitGraph:
-    program = export(model, example)
+    try:
+        pieces, found = [Piece("", export(model, example))], None
+    except GraphError as refused:
+        if strict:
+            raise
+        found = _in_pieces(model, example, refused)
+        pieces = found.pieces
     trace_log = TraceLog()
     names = canonical_names(model)
-    env = _inputs(program, trace_log, names)
-    results = _run(program.graph_module, trace_log, env)
-    for value in _flat(results):
-        trace_log.output(value)
+    for piece in pieces:
+        _walk(piece, trace_log, names)
+    if found is not None:
+        note_left_out(trace_log, model, found, names)
     if trace_log.not_understood and strict:
         parts = list(trace_log.not_understood)
         raise GraphError(
@@ -64,6 +75,8 @@ def _traced(model: nn.Module, example: Any, strict: bool) -> UnitGraph:
             got="; ".join(parts[:8]) + (f"; and {len(parts) - 8} more" if len(parts) > 8 else ""),
             fix="trace with strict=False to leave these parts out (the graph says which), or trace a part of the model",
         )
+    if found is not None and not trace_log.weights:
+        return replace(scan(model), not_understood=tuple(trace_log.not_understood))
     return assemble(
         trace_log,
         {name: tuple(p.shape) for name, p in parameters_of(model).items()},
@@ -73,8 +86,35 @@ def _traced(model: nn.Module, example: Any, strict: bool) -> UnitGraph:
     )
 
 
-def _inputs(program: torch.export.ExportedProgram, trace_log: TraceLog, names: Mapping[str, str]) -> dict[str, Any]:
+def _in_pieces(model: nn.Module, example: Any, refused: GraphError) -> Pieces:
+    """Export what can be exported of a model that cannot be as a whole.
+
+    Raises:
+        GraphError: It does not run.
+    """
+    args, kwargs = as_call(example)
+    with prepared(model):
+        try:
+            run = record(model, args, kwargs)
+        except Exception as error:
+            got = f"model(example) fails: {first_line(error)}"
+            raise GraphError(expected=refused.expected, got=got, fix=refused.fix) from error
+        return pieces_of(model, run, exported)
+
+
+def _walk(piece: Piece, trace_log: TraceLog, names: Mapping[str, str]) -> None:
+    """Follow the operations of a piece; what leaves one that stands in something left out has readers unknown."""
+    env = _inputs(piece, trace_log, names)
+    results = _flat(_run(piece.program.graph_module, trace_log, env))
+    if piece.border is not None:
+        trace_log.gap(results, piece.border)
+    for value in results if piece.border is None else ():
+        trace_log.output(value)
+
+
+def _inputs(piece: Piece, trace_log: TraceLog, names: Mapping[str, str]) -> dict[str, Any]:
     """Return a value for each input of the graph: parameters with their axes, buffers, and the model's own input."""
+    program = piece.program
     kind = torch.export.graph_signature.InputKind
     env: dict[str, Any] = {}
     shapes = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
@@ -84,13 +124,14 @@ def _inputs(program: torch.export.ExportedProgram, trace_log: TraceLog, names: M
             env[spec.arg.name] = getattr(spec.arg, "value", None)
             continue
         shape = tuple(int(size) for size in fake.shape)
+        target = f"{piece.path}.{spec.target}" if piece.path else str(spec.target)
         if spec.kind == kind.PARAMETER:
-            env[spec.arg.name] = parameter(trace_log, first_name(names, str(spec.target)), shape)
+            env[spec.arg.name] = parameter(trace_log, first_name(names, target), shape)
         elif spec.kind == kind.USER_INPUT:
-            env[spec.arg.name] = Value(shape, data=True)
+            unseen = piece.border is not None and fake.is_floating_point()
+            env[spec.arg.name] = Value(shape, data=True, opaque=frozenset({str(piece.border)} if unseen else ()))
         else:
-            target = str(spec.target)
-            stored = program.state_dict.get(target, program.constants.get(target))
+            stored = program.state_dict.get(str(spec.target), program.constants.get(str(spec.target)))
             known = stored.detach().cpu() if isinstance(stored, torch.Tensor) else None
             buffer = spec.kind == kind.BUFFER
             name = first_name(names, target) if buffer else None
@@ -135,6 +176,8 @@ def _call(node: fx.Node, trace_log: TraceLog, env: dict[str, Any]) -> Any:
         inner = args[at]
         bound = [n.name for n in inner.graph.nodes if n.op == "placeholder"]
         return _run(inner, trace_log, dict(zip(bound, args[at + 1 :], strict=False)))
+    if name == OPERATION:
+        return left_out_values(trace_log, args[0], Location(args[1], args[2]), _shapes(node))
     in_place = name.endswith("_") and not name.endswith("__")
     location = Location(_module(node), f"aten.{name}")
     target: Any = node.target
@@ -164,6 +207,8 @@ def _op_name(node: fx.Node) -> str:
 
 def _interpret(call: Call) -> Any:
     if call.shapes is None or call.op.startswith(NO_RESULT):
+        if not call.op.startswith(NO_RESULT) and any(value.relevant for value in call.values):
+            call.trace_log.gap(call.values, call.location)  # a Python number: nobody sees where it goes
         return None
     if not any(value.relevant for value in call.values):  # masks, positions, raw inputs: no units are involved
         data = any(value.data for value in call.values)
