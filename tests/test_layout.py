@@ -52,6 +52,7 @@ OF_MANY = {
     "contract/test_wrappers.py",
     "graph/test_foreign_models.py",
     "graph/test_operations.py",
+    "graph/test_policies.py",
     "keeper/test_boundaries.py",
     "keeper/test_processes.py",
     "lab/models/test_models.py",

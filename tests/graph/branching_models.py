@@ -98,11 +98,11 @@ class HandWrittenExperts(nn.Module):
     class Mixture(nn.Module):
         def __init__(self, experts: int, hidden: int) -> None:
             super().__init__()
-            self.router = nn.Linear(6, experts)
+            self.router = nn.Linear(6, experts, bias=False)
             self.experts = nn.ModuleList(Mlp(6, hidden) for _ in range(experts))
 
         def forward(self, x: Tensor) -> Tensor:
-            score, top = self.router(x).softmax(-1).max(-1)
+            score, top = self.router(x - x.mean(0)).softmax(-1).max(-1)  # centered: each expert gets some
             out = torch.zeros_like(x)
             for e in range(len(self.experts)):
                 chosen = (top == e).nonzero().squeeze(-1)
@@ -143,6 +143,145 @@ class RootBranch(nn.Module):
         for block in self.more:
             x = x + block(x)
         return self.head(x) * self.out_scale
+
+
+# Models whose other branch gets at what is inside of a part that this branch only calls: nothing in there is known.
+
+
+class Opened(nn.Module):
+    """The parts that the models below open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block = Mlp(6, 7)
+        self.net = nn.Sequential(nn.Linear(6, 7), nn.ReLU(), nn.Linear(7, 6))
+        self.nets = nn.ModuleList(nn.Sequential(nn.Linear(6, 7), nn.ReLU(), nn.Linear(7, 6)) for _ in range(2))
+
+    def half(self, x: Tensor) -> Tensor:
+        return self.block.up(x)[:, :6]
+
+
+class ByWeight(Opened):
+    def forward(self, x):
+        return self.block(x) if x.sum() > 0 else x @ self.block.up.weight[:6]
+
+
+class ByMethod(Opened):
+    def forward(self, x):
+        return self.block(x) if x.sum() > 0 else self.half(x)
+
+
+def half_of(model, x):
+    return model.block.up(x)[:, :6]
+
+
+class ByFunction(Opened):
+    def forward(self, x):
+        return self.block(x) if x.sum() > 0 else half_of(self, x)
+
+
+class ByString(Opened):
+    def forward(self, x):
+        return self.block(x) if x.sum() > 0 else getattr(self.block, "up")(x)[:, :6]  # noqa: B009
+
+
+class ByParameters(Opened):
+    def forward(self, x):
+        return self.block(x) if x.sum() > 0 else x @ list(self.parameters())[0][:6]
+
+
+class ByIndex(Opened):
+    def forward(self, x):
+        return self.net(x) if x.sum() > 0 else self.net[0](x)[:, :6]
+
+
+class BySlice(Opened):
+    def forward(self, x):
+        return self.net(x) if x.sum() > 0 else self.net[:2](x)[:, :6]
+
+
+class ByLoop(Opened):
+    def forward(self, x):
+        if x.sum() > 0:
+            return self.net(x)
+        for layer in self.net:
+            return layer(x)[:, :6]
+
+
+class ByLocalName(Opened):
+    def forward(self, x):
+        net = self.net
+        return net(x) if x.sum() > 0 else net[0](x)[:, :6]
+
+
+class ByNestedLoop(Opened):
+    def forward(self, x):
+        for net in self.nets:
+            if x.sum() > -1e6:
+                x = net(x)
+            else:
+                for layer in net:
+                    return layer(x)[:, :6]
+        return x
+
+
+class ByTwoIndices(Opened):
+    def forward(self, x):
+        for net in self.nets:
+            x = net(x)
+        return x if x.sum() > -1e6 else self.nets[0][0](x)[:, :6]
+
+
+class ByUnpacking(Opened):
+    def forward(self, x):
+        first, second = self.nets
+        return second(first(x)) if x.sum() > -1e6 else first[0](x)[:, :6]
+
+
+OPENED = [ByWeight, ByMethod, ByFunction, ByString, ByParameters, ByIndex, BySlice, ByLoop]
+OPENED += [ByLocalName, ByNestedLoop, ByTwoIndices, ByUnpacking]
+
+
+# Models that only call their parts, in different ways of writing it.
+
+
+class OnlyCalls(Opened):
+    def forward(self, x):
+        return self.block(x) if x.sum() > 0 else self.block(-x).view(-1, 6)
+
+
+class CallsByIndex(Opened):
+    def forward(self, x):
+        for n in range(len(self.nets)):
+            x = self.nets[n](x)
+            if x.norm() > 1e6:
+                return x
+        return x
+
+
+class CallsByEnumerating(Opened):
+    def forward(self, x):
+        x = x.to(next(self.parameters()).dtype)
+        for n, net in enumerate(self.nets):
+            x = net(x)
+            if x.norm() > 1e6 and n > 1:
+                return x
+        return x
+
+
+class CallsByZip(Opened):
+    def forward(self, x):
+        for scale, net in zip((1.0, 2.0), self.nets, strict=True):
+            x = scale * net(x)
+            if x.norm() > 1e6:
+                return x
+        return x
+
+
+CALLED = {
+    OnlyCalls: ["block.up"],
+    **dict.fromkeys([CallsByIndex, CallsByEnumerating, CallsByZip], ["nets.0.0", "nets.1.0"]),
+}
 
 
 class Case(NamedTuple):

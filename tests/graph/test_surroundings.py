@@ -6,10 +6,13 @@ import warnings
 import pytest
 import torch
 from torch import nn
+from torch.distributions import Distribution
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rekindle.graph.own_run import is_own_run, set_own_run
+from rekindle.graph.quiet import printing
 from rekindle.graph.surroundings import Surroundings, dispatch_modes, restored_on_failure
+from rekindle.graph.validation import SWITCH, _Off
 from rekindle.testing.aged import hooks
 
 
@@ -32,7 +35,9 @@ def spoil(model):
     torch.manual_seed(123)
     set_own_run(True)
     warnings.simplefilter("ignore")
-    logging.getLogger("torch.export").setLevel(logging.ERROR)
+    logging.getLogger("torch.export").disabled = True
+    printing()["print"] = None
+    setattr(Distribution, SWITCH, _Off(lambda _: False))
     Looks().__enter__()
     torch.compiler.set_stance("force_eager")
     model.eval()
@@ -51,7 +56,9 @@ def seen(model):
         torch.get_rng_state().tolist(),
         is_own_run(),
         list(warnings.filters),
-        logging.getLogger("torch.export").level,
+        logging.getLogger("torch.export").disabled,
+        printing().get("print", "the builtin"),
+        vars(Distribution)[SWITCH],
         dispatch_modes(),
         torch._dynamo.eval_frame._stance,
         [m.training for m in model.modules()],

@@ -19,7 +19,16 @@ from rekindle.graph.attributes import attributes_kept
 from rekindle.graph.modules import tensors_of
 from rekindle.graph.names import canonical
 from rekindle.graph.quiet import quiet
-from rekindle.graph.stops import BRANCHES, NUMBERS, OUTSIDE_TORCH, SHAPES, Stop, first_line, stop_of_error, stop_of_shapes
+from rekindle.graph.stops import (
+    BRANCHES,
+    NUMBERS,
+    OUTSIDE_TORCH,
+    SHAPES,
+    Stop,
+    first_line,
+    stop_of_error,
+    stop_of_shapes,
+)
 from rekindle.graph.unwrap import as_written
 from rekindle.graph.validation import unvalidated
 
@@ -73,14 +82,14 @@ def refusal(stop: Stop, error: BaseException | None = None) -> GraphError:
     return GraphError(
         expected="a model whose forward pass torch.export can follow with this example",
         got=told + place,
-        fix="check that model(example) runs as it stands; if it does, trace with strict=False to leave out by name what "
-        "cannot be followed, or give the submodule without it",
+        fix="check that model(example) runs as it stands; if it does, trace with strict=False to leave out by name "
+        "what cannot be followed, or give the submodule without it",
     )
 
 
 @contextlib.contextmanager
 def prepared(model: nn.Module) -> Iterator[None]:
-    """Let a model be exported or run by us: at rest, quiet, without checks that look at values; then all is put back."""
+    """Let a model be run by us: at rest, quiet, without checks that look at values; then all is put back."""
     with at_rest(model), attributes_kept(model), unvalidated(), quiet():
         yield
 

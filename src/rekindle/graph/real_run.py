@@ -75,7 +75,8 @@ class RealRun:
 
 def record(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> RealRun:
     """Run a model at rest on copies of its buffers, and write down every call; see `export.at_rest`."""
-    origins = _Origins(tensors_of(model))
+    origins = _Origins()
+    origins.know(tensors_of(model))
     buffers = {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
     origins.know(buffers)
     with torch.no_grad(), global_seed(0, "forward", "trace"), _listening(model, origins), origins:
@@ -90,7 +91,7 @@ class _Origins(TorchDispatchMode):
     Tensors that come from constants alone (positions, masks, tables) carry nothing and may be kept anywhere.
     """
 
-    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.start: ModuleCall | None = None
         self.now: ModuleCall | None = None
@@ -98,12 +99,14 @@ class _Origins(TorchDispatchMode):
         self.used: dict[str, list[ModuleCall]] = {}
         self._made: Any = WeakIdKeyDictionary()
         self._stored: dict[int, list[str]] = {}
-        self.know(tensors)
+        self._trained: set[int] = set()
 
     def know(self, tensors: Mapping[str, Tensor]) -> None:
         for name, tensor in tensors.items():
             if tensor.layout == torch.strided:
                 self._stored.setdefault(tensor.untyped_storage()._cdata, []).append(name)
+                if isinstance(tensor, nn.Parameter):
+                    self._trained.add(tensor.untyped_storage()._cdata)
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         carries = [self._use(tensor) for tensor in _tensors((args, kwargs))]
@@ -114,16 +117,16 @@ class _Origins(TorchDispatchMode):
         return result
 
     def _use(self, tensor: Tensor) -> bool:
-        """Note a use; tell whether the tensor comes from the example or from what the model has stored."""
+        """Note a use; tell whether the tensor comes from the example or from parameters."""
         if self.now is None:
             return False
-        names = self._stored.get(tensor.untyped_storage()._cdata, ()) if tensor.layout == torch.strided else ()
-        for name in names:
+        stored = tensor.untyped_storage()._cdata if tensor.layout == torch.strided else None
+        for name in self._stored.get(stored, ()) if stored is not None else ():
             self.used.setdefault(name, []).append(self.now)
         made = self._made.get(tensor)
         if made is not None and made is not self.now and not _is_given(self.now, tensor):
             self.smuggled.append((made, self.now))
-        return bool(names) or made is not None
+        return stored in self._trained or made is not None
 
     def _home(self, tensor: Tensor) -> ModuleCall | None:
         """Return the call that a result belongs to: what was written in place, to the one that gave it."""

@@ -25,7 +25,7 @@ from rekindle.graph.stops import first_line
 from rekindle.graph.surroundings import restored_on_failure
 from rekindle.graph.trace_log import Location, TraceLog
 from rekindle.graph.unit_graph import UnitGraph
-from rekindle.graph.unknown_uses import left_out_values, note_left_out
+from rekindle.graph.unknown_uses import left_out_values, note_gaps, note_left_out
 from rekindle.graph.unwrap import bare
 from rekindle.graph.value import Value
 
@@ -66,6 +66,7 @@ def _traced(model: nn.Module, example: Any, strict: bool) -> UnitGraph:
     names = canonical_names(model)
     for piece in pieces:
         _walk(piece, trace_log, names)
+    note_gaps(trace_log)
     if found is not None:
         note_left_out(trace_log, model, found, names)
     if trace_log.not_understood and strict:

@@ -28,6 +28,12 @@ def left_out_values(trace_log: TraceLog, inputs: Sequence[Value], location: Loca
     return [replace(gap, shape=shape) for shape in shapes]
 
 
+def note_gaps(trace_log: TraceLog) -> None:
+    """Keep parameters that enter something unknown out of groups: what else they do there is not known."""
+    entering = [name for value in trace_log.gaps if not value.data for name in sorted(value.sources)]
+    _forbid(trace_log, {name: trace_log.reasons[name] for name in entering})
+
+
 def note_left_out(trace_log: TraceLog, model: nn.Module, found: Pieces, names: Mapping[str, str]) -> None:
     """Write down what a model that was exported in pieces does not tell.
 
@@ -43,12 +49,15 @@ def note_left_out(trace_log: TraceLog, model: nn.Module, found: Pieces, names: M
             for value in left_out_values(trace_log, values, part.location, shapes):
                 trace_log.output(value)
     unknown = unknown_uses(model, found, names)
+    _forbid(trace_log, {n: why if n in found.run.used else OUTSIDE for n, why in unknown.items()})
+
+
+def _forbid(trace_log: TraceLog, unknown: Mapping[str, str]) -> None:
+    """Let no unit of these tensors become part of a group, for a reason each."""
+    trace_log.reasons |= unknown
     for axis in trace_log.axes:
         if axis.tensor in unknown:
-            labels = torch.arange(axis.start, axis.start + axis.size)
-            trace_log.opaque_labels.append((labels, unknown[axis.tensor]))
-    for name, why in unknown.items():
-        trace_log.reasons[name] = why if name in found.run.used else OUTSIDE
+            trace_log.opaque_labels.append((torch.arange(axis.start, axis.start + axis.size), unknown[axis.tensor]))
 
 
 def unknown_uses(model: nn.Module, found: Pieces, names: Mapping[str, str]) -> dict[str, str]:

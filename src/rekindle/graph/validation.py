@@ -21,7 +21,7 @@ def unvalidated() -> Iterator[None]:
     before = switches()
     try:
         for cls, _ in before:
-            setattr(cls, SWITCH, property(lambda _: False, _keep))
+            setattr(cls, SWITCH, _Off(lambda _: False, _keep))
         yield
     finally:
         put_back(before)
@@ -33,10 +33,14 @@ def switches() -> list[tuple[type, Any]]:
 
 
 def put_back(before: list[tuple[type, Any]]) -> None:
-    """Set switches to what they were."""
+    """Set switches to what they were, but for what somebody has set meanwhile, as the first torch.compile does."""
     for cls, value in before:
-        if vars(cls).get(SWITCH) is not value:
+        if isinstance(vars(cls).get(SWITCH), _Off):
             setattr(cls, SWITCH, value)
+
+
+class _Off(property):
+    """Says no at every instance."""
 
 
 def _keep(distribution: Any, value: bool) -> None:
@@ -44,4 +48,5 @@ def _keep(distribution: Any, value: bool) -> None:
 
 
 def _family(cls: type) -> list[type]:
-    return list(dict.fromkeys([cls, *(each for below in cls.__subclasses__() for each in _family(below))]))
+    below: list[type] = cls.__subclasses__()
+    return list(dict.fromkeys([cls, *(each for inner in below for each in _family(inner))]))

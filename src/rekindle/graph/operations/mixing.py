@@ -170,9 +170,16 @@ def gathered(walk: Walk, call: Call) -> Tensor:
     return core[tuple(slice(size) for size in call.shapes)].expand(tuple(call.shapes))
 
 
+def drawn(call: Call) -> Value:
+    """Units of samples from probabilities: a draw tells which one, and so depends on all of them."""
+    x: Value = call.args[0]
+    return _leak_along(call, x, {len(x.shape) - 1}, keep=True, shape=tuple(call.shapes))
+
+
 define([*DEGREES, "prod"], units=reduce, scale=reduced)
 define("logsumexp", units=reduce, scale=non_homogeneous)
 define(SPATIAL, units=spatial, scale=pooled)
 define("softmax _softmax log_softmax _log_softmax softmin", units=softmax, scale=non_homogeneous)
+define("multinomial", units=drawn, scale=non_homogeneous)
 define("glu", units=glu, scale=scaled_glu)
 define("gather take_along_dim", units=gather, scale=gathered)
