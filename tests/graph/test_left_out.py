@@ -13,6 +13,7 @@ import rekindle as rk
 from rekindle.errors import GraphError
 from rekindle.graph.export import as_call, at_rest
 from rekindle.graph.modules import call_with, tensors_of
+from rekindle.graph.quiet import printing
 from tests.graph import branching_models
 from tests.graph.branching_models import CASES
 from tests.graph.test_groups import assert_groups
@@ -267,3 +268,28 @@ def test_torch_prints_nothing(strict):
     )
     assert done.stdout == "heard []\n"
     assert "def forward" not in done.stderr and "torch" not in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("at", range(1, 5))  # export, a real run, export in pieces: the model, its blocks
+def test_an_interrupt_at_any_run_leaves_everything_as_it_was(at):
+    runs = []
+
+    class Counts(nn.Identity):
+        def forward(self, x):
+            runs.append(1)
+            if len(runs) == at:
+                raise KeyboardInterrupt
+            return x
+
+    model, example = built("root_branch")
+    model.blocks[0].up = nn.Sequential(Counts(), model.blocks[0].up)
+    before = surroundings_of(model)
+    with pytest.raises(KeyboardInterrupt):
+        rk.trace(model, example, strict=False)
+    assert len(runs) == at and surroundings_of(model) == before
+
+
+def surroundings_of(model):
+    modules = [(m.training, "forward" in vars(m), len(m._forward_hooks)) for m in model.modules()]
+    switch = vars(torch.distributions.Distribution)["_validate_args"]
+    return modules, switch, "print" in printing(), torch.is_grad_enabled(), torch.get_rng_state().tolist()

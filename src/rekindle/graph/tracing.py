@@ -37,12 +37,15 @@ def trace(model: nn.Module, example: Any, *, strict: bool = True) -> UnitGraph:
     """Find weights and unit groups of a model by following what it computes for an example.
 
     Args:
-        model: Any module that `torch.export` can follow, in its wrappers (see `unwrap.bare`) or not; it is not changed.
+        model: Any module, in its wrappers (see `unwrap.bare`) or not; it is not changed.
         example: A tensor, a tuple of positional arguments, or a dict of keyword arguments for `model`.
-        strict: Raise where something is not understood; otherwise leave those parts out and list them.
+        strict: Raise where something is not understood, or branches on data so that `torch.export` cannot follow;
+            otherwise leave those parts out and list them (see `left_out`). Where nothing can be followed at all, the
+            weights are told by their layers' types and names, as without an example.
 
     Raises:
-        GraphError: The model cannot be exported, is sharded, or (with `strict`) has parts that are not understood.
+        GraphError: The model does not run with this example, is sharded, or (with `strict`) has parts that cannot be
+            followed or are not understood.
 
     Example:
         >>> net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))

@@ -32,7 +32,8 @@ class UnitGraph:
         weights: Every weight, in order of execution.
         groups: Every group of units, in order of execution; empty when the model was only scanned.
         uncovered: Parameters without a slot, with the reason.
-        not_understood: Parts that were left out ("module: operation"), with `strict=False` only.
+        not_understood: Parts that were left out ("module: operation", "module: left out, because forward branches on
+            data at net.py:12"), with `strict=False` only.
         aliases: Canonical name to the other names of a tied tensor.
         initializers: How each tensor is drawn afresh.
         gains: For each gain of weight_norm its direction and dimension.
