@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import rekindle as rk
-from tests.graph.branching_models import Mlp
+from tests.graph.branching_models import ByWeight, Mlp, OnlyCalls
 
 
 class Gate(nn.Module):
@@ -40,6 +40,13 @@ def test_a_weight_that_is_also_used_in_what_is_left_out_has_no_group():
     graph = rk.trace(Around(True), torch.rand(3, 6), strict=False)
     assert names(graph) == [("down", "output")]
     assert graph.uncovered["up.weight"].startswith("used in gate: left out")
+
+
+def test_what_is_used_unseen_keeps_its_scale():
+    """A factor on one side and its inverse on the other would be seen where the other branch uses one side alone."""
+    opened, called = ByWeight(), OnlyCalls()
+    changed = [rk.plan("rescale", model, example=torch.rand(3, 6)).rows for model in (opened, called)]
+    assert not changed[0] and {row.tensor for row in changed[1]} >= {"block.up.weight", "block.down.weight"}
 
 
 def test_a_tied_parameter_that_what_is_left_out_owns():

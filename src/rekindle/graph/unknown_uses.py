@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 from rekindle.graph.export import first_name
 from rekindle.graph.left_out import OPERATION, LeftOut, Pieces
+from rekindle.graph.modules import tensors_of
 from rekindle.graph.names import canonical
 from rekindle.graph.operations import Call
 from rekindle.graph.real_run import ModuleCall
@@ -50,6 +51,9 @@ def note_left_out(trace_log: TraceLog, model: nn.Module, found: Pieces, names: M
                 trace_log.output(value)
     unknown = unknown_uses(model, found, names)
     _forbid(trace_log, {n: why if n in found.run.used else OUTSIDE for n, why in unknown.items()})
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors_of(model).items()}
+    seen = found.run.used.keys() | {axis.tensor for axis in trace_log.axes}
+    trace_log.gaps += [Value(shapes[name], param=name) for name in sorted(unknown.keys() & seen)]  # keep their scale
 
 
 def _forbid(trace_log: TraceLog, unknown: Mapping[str, str]) -> None:
