@@ -51,9 +51,10 @@ def note_left_out(trace_log: TraceLog, model: nn.Module, found: Pieces, names: M
                 trace_log.output(value)
     unknown = unknown_uses(model, found, names)
     _forbid(trace_log, {n: why if n in found.run.used else OUTSIDE for n, why in unknown.items()})
-    shapes = {name: tuple(tensor.shape) for name, tensor in tensors_of(model).items()}
+    tensors = tensors_of(model)
     seen = found.run.used.keys() | {axis.tensor for axis in trace_log.axes}
-    trace_log.gaps += [Value(shapes[name], param=name) for name in sorted(unknown.keys() & seen)]  # keep their scale
+    kept = sorted(unknown.keys() & seen & tensors.keys())
+    trace_log.gaps += [Value(tuple(tensors[name].shape), param=name) for name in kept]  # their scale stays
 
 
 def _forbid(trace_log: TraceLog, unknown: Mapping[str, str]) -> None:
