@@ -40,6 +40,7 @@ EXCEPTIONS = {
     "testing/zoo_attention.py": "testing/test_zoo.py",
     "testing/zoo_convolutional.py": "testing/test_zoo.py",
     "testing/zoo_dense.py": "testing/test_zoo.py",
+    "testing/zoo_recurrent.py": "testing/test_zoo.py",
 }
 # What is about many modules, about a whole package, or about the repository.
 OF_MANY = {

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from rekindle.lab.models import VGG16, MobileNetV1, ResNet18, ResNet50
 from tests.graph import expected_convolutional as convolutional
 from tests.graph import expected_dense as dense
+from tests.graph import expected_recurrent as recurrent
 from tests.graph import expected_tokens as tokens
 from tests.graph.expected_notation import G
 
@@ -42,6 +43,9 @@ EXPECTED: dict[str, list[G]] = {
     "tied_autoencoder": dense.TIED_AUTOENCODER,
     "weight_norm_mlp": dense.WEIGHT_NORM_MLP,
     "dueling": convolutional.DUELING,
+    "lstm_classifier": recurrent.LSTM_CLASSIFIER,
+    "gru_cells": recurrent.GRU_CELLS,
+    "relu_rnn": recurrent.RELU_RNN,
 }
 
 

@@ -101,8 +101,6 @@ def test_what_is_pooled_in_front_of_a_layer_is_no_head() -> None:
 # What is not understood -----------------------------------------------------------------------------------------------
 
 NOT_UNDERSTOOD = {
-    "gru": lambda: Net(lambda m, x: m.h(m.g(m.e(x))[0]), {"e": L(4, 6), "g": nn.GRU(6, 5), "h": L(5, 2)}),
-    "lstm_cell": lambda: Net(lambda m, x: m.h(m.g(m.e(x[0]))[0]), {"e": L(4, 6), "g": nn.LSTMCell(6, 5), "h": L(5, 2)}),
     "topk": lambda: Net(lambda m, x: m.h(m.e(x).topk(3, -1).values), {"e": L(4, 6), "h": L(3, 2)}),
     "sort": lambda: Net(lambda m, x: m.h(m.e(x).sort(-1).values), {"e": L(4, 6), "h": L(6, 2)}),
 }

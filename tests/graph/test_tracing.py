@@ -67,13 +67,13 @@ def test_what_is_not_understood_is_named_with_its_path(name):
     assert touched or name == "unknown_op"
 
 
-def test_lstm_by_hand():
-    member = NOT_UNDERSTOOD["lstm_classifier"]
+def test_an_unknown_layer_by_hand():
+    member = NOT_UNDERSTOOD["unknown_layer"]
     graph = rk.trace(member.build(), member.example(), strict=False)
-    assert graph.not_understood[0].startswith("lstm: aten.lstm")
-    assert {g.kind for g in graph.groups} == {"output"}  # the embedding's units enter the LSTM: left out
-    lstm = [n for n in graph.uncovered if n.startswith("lstm.")]
-    assert len(lstm) == 4 and all("not understood" in graph.uncovered[n] for n in lstm)
+    assert graph.not_understood[0].startswith("bilinear: aten.bilinear")
+    assert {g.kind for g in graph.groups} == {"output"}  # the units before it enter the layer: left out
+    within = [n for n in graph.uncovered if n.startswith("bilinear.")]
+    assert len(within) == 2 and all("not understood" in graph.uncovered[n] for n in within)
 
 
 def test_units_around_an_unknown_operation_are_left_out():

@@ -52,7 +52,7 @@ def test_it_says_which_models_are_homogeneous(member):
     model, example = member.build().eval(), member.example()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if parameter.ndim == 1 and (name.endswith("bias") or name in {"b1", "b2"}):
+            if parameter.ndim == 1 and ("bias" in name or name in {"b1", "b2"}):
                 parameter.zero_()
         scaled, output = model(3 * example), model(example)
     assert torch.allclose(scaled, 3 * output, rtol=1e-4, atol=1e-5) == member.homogeneous

@@ -104,15 +104,16 @@ def _groups(
     taken: dict[str, int] = {}
     for family in families:
         slots: dict[str, list[Slot]] = {"incoming": [], "norms": [], "outgoing": []}
-        writers: list[np.ndarray] = []
+        writers: list[tuple[Slot, np.ndarray]] = []
         for number, labels in zip(family.ports, family.labels, strict=True):
             for side, part in _sides(ports[number], labels, is_key):
                 slots[side].append(_slot(trace_log, ports[number], part))
-                writers += [part] if side == "incoming" else []
+                writers += [(slots[side][-1], part)] if side == "incoming" else []
         if not writers:
             continue
         kind = _kind(family.flags, slots)
-        name = _name(slots["incoming"][0], kind, bool(values[writers[0][0, 0]]), taken)
+        writer, labels = min(writers, key=lambda each: each[0].kind != "weight")  # no bias where there is a weight
+        name = _name(writer, kind, bool(values[labels[0, 0]]), taken)
         group_of[family.roots] = len(groups)
         incoming, norms, outgoing = (tuple(slots[side]) for side in ("incoming", "norms", "outgoing"))
         leaves = bool(family.flags & (OUTPUT | SEEPS))

@@ -13,11 +13,13 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.utils.rnn import PackedSequence
 
 from rekindle.errors import GraphError
 from rekindle.graph.attributes import attributes_kept
 from rekindle.graph.modules import tensors_of
 from rekindle.graph.names import canonical
+from rekindle.graph.packed import at_full_length, packed_at_full_length
 from rekindle.graph.quiet import quiet
 from rekindle.graph.stops import (
     BRANCHES,
@@ -39,7 +41,7 @@ def as_call(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return positional and keyword arguments for an example: a tensor, a tuple of arguments, or a dict of them."""
     if isinstance(example, Mapping):
         return (), dict(example)
-    if isinstance(example, (tuple, list)):
+    if isinstance(example, (tuple, list)) and not isinstance(example, PackedSequence):  # which is a tuple to Python
         return tuple(example), {}
     return (example,), {}
 
@@ -50,7 +52,7 @@ def export(model: nn.Module, example: Any) -> torch.export.ExportedProgram:
     Raises:
         GraphError: The model cannot be exported with this example, or has shapes that only the data tells.
     """
-    args, kwargs = as_call(example)
+    args, kwargs = at_full_length(as_call(example))
     with prepared(model):
         try:
             program = exported(model, args, kwargs)
@@ -90,7 +92,7 @@ def refusal(stop: Stop, error: BaseException | None = None) -> GraphError:
 @contextlib.contextmanager
 def prepared(model: nn.Module) -> Iterator[None]:
     """Let a model be run by us: at rest, quiet, without checks that look at values; then all is put back."""
-    with at_rest(model), attributes_kept(model), unvalidated(), quiet():
+    with at_rest(model), packed_at_full_length(model), attributes_kept(model), unvalidated(), quiet():
         yield
 
 

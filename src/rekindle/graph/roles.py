@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -67,6 +68,8 @@ def weights_of(
             known = weights.get(weight.name)
             if known is None:
                 weights[weight.name] = weight
+            elif {known.role, weight.role} == {"input", "hidden"}:  # a loop over time that starts without units
+                weights[weight.name] = replace(known, role="hidden")
             elif known.role != weight.role:
                 role: WeightRole = "embedding" if "embedding" in (known.role, weight.role) else known.role
                 weights[weight.name] = replace(known, role=role, tied=True)
@@ -84,6 +87,9 @@ def _parts(
     """Part a weight by the roles of its rows, in order of their first row; those of attention head by head."""
     rows = apart[use.out_labels.numpy()]
     letters = roles.letter[rows]
+    blocks = use.view.rows is None and len(rows) != math.prod(use.view.view[d] for d in use.view.out)
+    if blocks and len(np.unique(letters)) > 1:  # gates, or groups of channels: rows of several matrices stay together
+        letters = np.zeros_like(letters)
     found, first = np.unique(letters, return_index=True)
     parts = []
     for letter in found[np.argsort(first)]:
@@ -92,7 +98,8 @@ def _parts(
         role = LETTERS[letter - 1] if letter else _plain_role(use, roles, root, apart, leaving)
         if letter:
             mine = roles.head[rows[positions]]
-            positions, heads = positions[np.argsort(mine, kind="stable")], len(np.unique(mine))
+            positions = positions if blocks else positions[np.argsort(mine, kind="stable")]
+            heads = len(np.unique(mine))
         parts.append(_part(use, role, positions, heads, len(found) > 1, parameters))
     return parts
 

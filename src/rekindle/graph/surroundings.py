@@ -62,6 +62,7 @@ def restored_on_failure(model: nn.Module | None = None) -> Iterator[None]:
 
 def _modes() -> Iterator[Callable[[], Any]]:
     yield partial(_pop_dispatch_modes, dispatch_modes())
+    yield partial(_pop_function_modes, torch._C._len_torch_function_stack())
     yield partial(torch.set_grad_enabled, torch.is_grad_enabled())
     yield partial(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
     yield partial(_if_other, torch.get_num_threads, torch.set_num_threads, torch.get_num_threads())
@@ -103,6 +104,11 @@ def dispatch_modes() -> int:
 def _pop_dispatch_modes(count: int) -> None:
     while dispatch_modes() > count:
         _pop_mode()
+
+
+def _pop_function_modes(count: int) -> None:
+    while torch._C._len_torch_function_stack() > count:
+        torch._C._pop_torch_function_stack()
 
 
 def _if_other(read: Callable[[], Any], write: Callable[[Any], Any], value: Any) -> None:

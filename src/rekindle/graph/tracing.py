@@ -30,6 +30,7 @@ from rekindle.graph.unwrap import bare
 from rekindle.graph.value import Value
 
 INLINED = {"wrap_with_set_grad_enabled": 1, "wrap_with_autocast": 4}  # operation: position of its subgraph
+ZEROS = ("zeros", "zeros_like", "new_zeros")
 NO_RESULT = ("_assert", "sym_", "assert", "_check", "record_function")
 
 
@@ -192,7 +193,17 @@ def _call(node: fx.Node, trace_log: TraceLog, env: dict[str, Any]) -> Any:
         result = _interpret(call)
     if in_place and isinstance(node.args[0], fx.Node):
         env[node.args[0].name] = result
-    return result
+    return _zeros(result) if name in ZEROS and not _is_written_into(node) else result
+
+
+def _zeros(value: Value) -> Value:
+    """Let it be known that a new tensor is zero: the first state of a recurrent layer, which is in scale with any."""
+    return replace(value, const=torch.zeros(()).expand(value.shape))
+
+
+def _is_written_into(node: fx.Node) -> bool:
+    """Tell whether something may be written into a new tensor: directly, or into a view of it."""
+    return any(getattr(user.target, "is_view", False) or _op_name(user).endswith("_") for user in node.users)
 
 
 def _is_aliased(node: fx.Node) -> bool:

@@ -17,6 +17,7 @@ from rekindle.lab.models import GPT, MLP, VGG, BasicBlock, Bottleneck, MobileNet
 from rekindle.testing import zoo_attention as attention
 from rekindle.testing import zoo_convolutional as convolutional
 from rekindle.testing import zoo_dense as dense
+from rekindle.testing import zoo_recurrent as recurrent
 
 
 @dataclass(frozen=True, eq=False)  # by identity: what is known of a model is kept under it, whatever its functions are
@@ -150,13 +151,16 @@ ZOO: dict[str, ZooModel] = {
         _member("tied_autoencoder", dense.TiedAutoencoder, _floats(16, 9), homogeneous=True),
         _member("weight_norm_mlp", dense.WeightNormMLP, _SMALL_IMAGES, homogeneous=True),
         _member("dueling", convolutional.Dueling, _SMALL_IMAGES, homogeneous=True),
+        _member("lstm_classifier", recurrent.LSTMClassifier, _tokens),
+        _member("gru_cells", recurrent.GRUCells, _floats(8, 6, 5)),
+        _member("relu_rnn", recurrent.ReluRNN, _floats(8, 4, 5), homogeneous=True),
     )
 }
 
 NOT_UNDERSTOOD: dict[str, ZooModel] = {
     member.name: member
     for member in (
-        _member("lstm_classifier", dense.LSTMClassifier, _tokens),
+        _member("unknown_layer", dense.UnknownLayer, _VECTORS),
         _member("unknown_op", dense.UnknownOp, _VECTORS, homogeneous=True),
     )
 }

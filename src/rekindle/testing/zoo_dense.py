@@ -108,19 +108,19 @@ class WeightNormMLP(nn.Module):
         return self.head(self.fc(x.flatten(1)).relu())
 
 
-class LSTMClassifier(nn.Module):
-    """A recurrent network, which a trace does not understand yet."""
+class UnknownLayer(nn.Module):
+    """A bilinear form of hidden units: a layer with weights whose meaning for units is not known."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(17, 7)
-        self.lstm = nn.LSTM(7, 11, batch_first=True)
+        self.fc = nn.Linear(5, 7)
+        self.bilinear = nn.Bilinear(7, 7, 11)
         self.head = nn.Linear(11, 3)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Map token ids to the logits of the last position."""
-        states, _ = self.lstm(self.embedding(tokens))
-        return self.head(states[:, -1])
+    def forward(self, x: Tensor) -> Tensor:
+        """Map vectors to logits."""
+        x = self.fc(x).relu()
+        return self.head(self.bilinear(x, x).relu())
 
 
 class UnknownOp(nn.Module):

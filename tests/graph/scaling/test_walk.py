@@ -59,6 +59,8 @@ CURVED = {
         **{f"model.layers.{n}.self_attn.q_proj": (f"model.layers.{n}.self_attn: {SDPA}",) for n in (0, 1)},
         **{f"model.layers.{n}.mlp.gate_proj": (f"model.layers.{n}.mlp.act_fn: aten.silu",) for n in (0, 1)},
     },
+    "lstm_classifier": {f"lstm.weight_ih_l{n}": ("lstm: aten.lstm",) for n in (0, 1)},
+    "gru_cells": {"cell.weight_ih": ("cell: aten.gru_cell",)},
 }
 MEMBERS = [pytest.param(member, id=member.name) for member in zoo()]
 

@@ -50,7 +50,7 @@ def test_what_is_less_than_a_weight_adds_up():
 
 
 def test_it_needs_no_example_and_works_on_any_model():
-    for name in ("lstm_classifier", "unknown_op"):
+    for name in ("unknown_layer", "unknown_op"):
         member = rk.testing.zoo.NOT_UNDERSTOOD[name]
         model = member.build()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

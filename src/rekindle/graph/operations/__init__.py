@@ -13,6 +13,7 @@ from rekindle.graph.operations import (
     picked,
     products,
     rearrange,
+    recurrent,
 )
 from rekindle.graph.operations.table import TABLE, Call, scale_after, units_after
 
@@ -29,6 +30,7 @@ __all__ = [
     "picked",
     "products",
     "rearrange",
+    "recurrent",
     "scale_after",
     "units_after",
 ]
