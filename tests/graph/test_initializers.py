@@ -20,6 +20,10 @@ def layers():
         "attention": nn.MultiheadAttention(12, 3),
         "attention_of_three": nn.MultiheadAttention(12, 3, kdim=5, vdim=7, add_bias_kv=True),
         "lstm": nn.LSTM(5, 6),
+        "projected": nn.LSTM(5, 6, proj_size=3),
+        "gru": nn.GRU(5, 6, num_layers=2, bidirectional=True),
+        "lstm_cell": nn.LSTMCell(5, 6),
+        "rnn_cell": nn.RNNCell(5, 6, bias=False),
         "bilinear": nn.Bilinear(4, 5, 6),
         "prelu": nn.PReLU(3),
         "batch_norm": nn.BatchNorm2d(4),
@@ -41,6 +45,19 @@ def test_law_matches_the_layer_s_own_draws(name):
         assert float(ours.std()) == pytest.approx(float(them.std()), rel=0.12, abs=1e-6), tensor
         assert float(ours.abs().max()) == pytest.approx(float(them.abs().max()), rel=0.3, abs=1e-6), tensor
         assert float(ours.mean()) == pytest.approx(float(them.mean()), abs=0.3 * float(them.std()) + 1e-6), tensor
+
+
+@pytest.mark.parametrize("base", [nn.LSTM, nn.GRUCell])
+def test_a_recurrent_layer_that_draws_its_own_way(base):
+    class Positive(base):
+        def reset_parameters(self):
+            for parameter in self.parameters():
+                nn.init.uniform_(parameter, 2, 3)
+
+    graph = scan(Positive(4, 5))
+    for name, shape in graph.parameters.items():
+        drawn = graph.fresh(name, shape, 0, "test")
+        assert drawn.min() >= 2 and drawn.max() <= 3 and drawn.std() > 0
 
 
 def test_statistics_go_back_to_their_start():

@@ -7,7 +7,7 @@ from rekindle.graph.scan import scan
 from rekindle.graph.scan_state_dict import scan_state_dict
 from rekindle.testing import ZOO
 
-PLAIN = ["mlp", "vgg", "resnet_bottleneck", "conv1d", "conv3d"]
+PLAIN = ["mlp", "vgg", "resnet_bottleneck", "conv1d", "conv3d", "lstm_classifier", "gru_cells", "relu_rnn"]
 ATTENTION = ["vit_separate", "vit_fused", "vit_mha", "gpt", "gpt2", "llama"]
 
 
@@ -28,6 +28,13 @@ def test_matrices_are_those_of_the_model(name):
     assert not found
     graph = scan_state_dict({n: tuple(t.shape) for n, t in tensors.items()})
     assert graph.roles_known is (name in ATTENTION) and not graph.unclear
+
+
+def test_a_recurrent_weight_that_is_not_told_by_shapes_is_named():
+    graph = scan_state_dict({"rnn.weight_ih_l0": (10, 4), "rnn.weight_hh_l0": (10, 5), "other.weight_ih": (6, 6)})
+    assert set(graph.unclear) == {"rnn.weight_ih_l0", "rnn.weight_hh_l0", "other.weight_ih"}
+    assert "missing" in graph.unclear["other.weight_ih"] and "(10, 4)" in graph.unclear["rnn.weight_ih_l0"]
+    assert {weight.batch for weight in graph.weights} == {1}
 
 
 def test_vectors_and_single_rows_are_no_weights():

@@ -30,6 +30,7 @@ ONES_ZEROS = (
     *([nn.RMSNorm] if hasattr(nn, "RMSNorm") else []),
 )
 CONVOLUTIONS = nn.modules.conv._ConvNd
+RECURRENT = (nn.RNNBase, nn.RNNCellBase)
 STATISTICS = {"running_mean": 0.0, "running_var": 1.0, "num_batches_tracked": 0.0}
 
 
@@ -130,7 +131,7 @@ def _initializer(module: nn.Module, name: str, tensor: Tensor, path: str, config
         return Normal(1.0, module.padding_idx)
     if isinstance(module, nn.MultiheadAttention):
         return _attention_initializer(name, tensor)
-    if isinstance(module, nn.RNNBase):
+    if isinstance(module, RECURRENT):
         return _uniform(1 / math.sqrt(module.hidden_size))
     if isinstance(module, nn.PReLU):
         return Constant(module.init)
@@ -149,9 +150,10 @@ def _stored_as_used(module: nn.Module, name: str) -> bool:
 
 
 def _draws_its_own_way(module: nn.Module) -> bool:
-    """Tell whether a kind of linear or convolution layer replaces torch's `reset_parameters` by its own."""
-    torchs = nn.Linear if isinstance(module, nn.Linear) else CONVOLUTIONS
-    return isinstance(module, torchs) and type(module).reset_parameters is not torchs.reset_parameters
+    """Tell whether a kind of linear, convolution or recurrent layer replaces torch's `reset_parameters` by its own."""
+    own: Any = type(module)
+    torchs: list[Any] = [cls for cls in (nn.Linear, CONVOLUTIONS, *RECURRENT) if isinstance(module, cls)]
+    return any(own.reset_parameters is not cls.reset_parameters for cls in torchs)
 
 
 def _uniform(bound: float) -> Uniform:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from torch import nn
 
 from rekindle.graph.export import aliases_of, canonical_names
+from rekindle.graph.gates import recurrent_weights
 from rekindle.graph.initializers import gains_of, initializers_of
 from rekindle.graph.modules import modules_of, parameters_of
 from rekindle.graph.projections import Projection, is_attention, projection, roles_are_known, split
@@ -23,7 +24,7 @@ def scan(model: nn.Module) -> UnitGraph:
     """Return a graph without unit groups: weights, initializers and ties, no roles beyond what types and names tell.
 
     A fused projection of queries, keys and values is split where its name leaves no doubt, see `graph.projections`;
-    else it is one weight, and listed in `unclear`.
+    else it is one weight, and listed in `unclear`. The gates of a recurrent layer are a matrix each.
 
     Example:
         >>> [weight.name for weight in scan(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))).weights]
@@ -111,6 +112,9 @@ def _weights(module: nn.Module) -> Iterator[tuple[str, MatrixView, tuple[WeightR
         yield "weight", MatrixView(tuple(module.weight.shape), (0,), (1,)), ("o",) if attention else ()
     elif isinstance(module, nn.Embedding):
         yield "weight", MatrixView(tuple(module.weight.shape), (1,), (0,)), ("embedding",)
+    elif isinstance(module, nn.RNNBase | nn.RNNCellBase):
+        for name, gates in recurrent_weights(module):
+            yield name, gates, ("hidden",)
     elif type(module).__name__ == "Conv1D" and hasattr(module, "nf"):
         yield "weight", MatrixView(tuple(module.weight.shape), (1,), (0,)), ()  # type: ignore[arg-type]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from rekindle.graph.gates import gate_view, stored_gates
 from rekindle.graph.projections import LAYOUT, Projection, is_attention, projection, roles_are_known, split
 from rekindle.graph.regions import MatrixView
 from rekindle.graph.unit_graph import UnitGraph
@@ -19,8 +20,8 @@ def scan_state_dict(shapes: Mapping[str, tuple[int, ...]]) -> UnitGraph:
 
     Linear layers are read as [out, in], convolutions as [out, in, kernel...] (a grouped one looks like one with few
     inputs), GPT-2's Conv1D by its names and the shape of its fused projections. Those are split where their name leaves
-    no doubt, as in `scan`; else they are one weight, and listed in `unclear`. What a name cannot tell (other roles,
-    ties, initializers) is left open.
+    no doubt, as in `scan`; else they are one weight, and listed in `unclear`; so are the gates of recurrent layers
+    (`graph.gates`). What a name cannot tell (other roles, ties, initializers) is left open.
 
     Example:
         >>> [w.name for w in scan_state_dict({"fc.weight": (3, 4), "fc.bias": (3,), "wte.weight": (9, 4)}).weights]
@@ -31,7 +32,7 @@ def scan_state_dict(shapes: Mapping[str, tuple[int, ...]]) -> UnitGraph:
     unclear: dict[str, str] = {}
     for whole in _weights(shapes):
         layer = whole.tensor.removesuffix(".weight")
-        told = Projection(("embedding",)) if whole.role == "embedding" else _projection(layer, whole)
+        told = _told(layer, whole, shapes)
         found[layer] = told
         if told.unclear:
             unclear[whole.tensor] = told.unclear
@@ -62,7 +63,17 @@ def _weights(shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Weight]:
         out, in_ = (1, 0) if embedding or conv1d else (0, 1)
         role: WeightRole = "embedding" if embedding else "hidden"
         view = MatrixView(shape, (out,), (in_,), tuple(range(2, len(shape))))
+        gates = stored_gates(name, shapes)
+        if gates is not None:
+            role, view = "hidden", gate_view(shape, gates if isinstance(gates, int) else 1)
         yield Weight(name, name, view, role, shape, module=name.rpartition(".")[0])
+
+
+def _told(layer: str, weight: Weight, shapes: Mapping[str, tuple[int, ...]]) -> Projection:
+    gates = stored_gates(weight.tensor, shapes)
+    if gates is not None:
+        return Projection(("hidden",), gates if isinstance(gates, str) else "")
+    return Projection(("embedding",)) if weight.role == "embedding" else _projection(layer, weight)
 
 
 def _holds_conv1d(shapes: Mapping[str, tuple[int, ...]]) -> bool:

@@ -63,6 +63,33 @@ def test_transposed_and_conv1d_of_gpt2_are_seen_the_right_way_round():
     assert torch.equal(attention.weight[:, 2 * d :], before[:, 2 * d :])
 
 
+RECURRENT = {
+    "lstm": (lambda: nn.LSTM(5, 6, num_layers=2, bidirectional=True), 4),
+    "projected": (lambda: nn.LSTM(5, 6, proj_size=3), 4),
+    "gru": (lambda: nn.GRU(5, 6), 3),
+    "rnn": (lambda: nn.RNN(5, 6), 1),
+    "cell": (lambda: nn.LSTMCell(5, 6), 4),
+}
+
+
+@pytest.mark.parametrize("example", [None, torch.ones(3, 5)], ids=["scanned", "traced"])
+@pytest.mark.parametrize("name", RECURRENT)
+def test_every_gate_of_a_recurrent_layer_alone(name, example):
+    build, gates = RECURRENT[name]
+    model = build()
+    old = {n: t.clone() for n, t in model.state_dict().items()}
+    settings = {} if example is not None else {"attention": "all"}
+    rk.fire_(model, example=example, solver="exact", **settings)
+    for tensor, before in old.items():
+        after = model.state_dict()[tensor]
+        if before.dim() == 1:
+            assert torch.equal(after, before)
+            continue
+        count = 1 if "_hr" in tensor else gates
+        for block, was in zip(after.chunk(count), before.chunk(count), strict=True):  # [out, in] of one gate
+            assert torch.allclose(block, by_svd(was) * math.sqrt(len(was) / was.shape[1]), atol=1e-6), tensor
+
+
 ATTENTION = ["vit_separate", "vit_fused", "vit_mha", "transformer_encoder", "gpt", "gpt2", "llama"]
 
 

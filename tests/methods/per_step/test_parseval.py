@@ -81,11 +81,15 @@ def test_embeddings_are_left_out_also_tied_ones():
 
 
 def test_what_is_not_known_is_told():
-    keeper = rk.Keeper(nn.Sequential(nn.LSTM(2, 3), nn.Linear(3, 2)), methods="parseval")
-    assert keeper.state("parseval").skipped == {
-        "0.weight_ih_l0": "not known to be a weight",
-        "0.weight_hh_l0": "not known to be a weight",
-    }
+    keeper = rk.Keeper(nn.Sequential(nn.Bilinear(2, 2, 3), nn.Linear(3, 2)), methods="parseval")
+    assert keeper.state("parseval").skipped == {"0.weight": "not known to be a weight"}
+
+
+def test_gates_are_matrices_of_their_own():
+    model = ZOO["lstm_classifier"].build()
+    weights = [getattr(model.lstm, f"weight_{kind}_l{layer}") for layer in (0, 1) for kind in ("ih", "hh")]
+    slow = 0.5 * (sum(term(gate) for weight in weights for gate in weight.chunk(4)) + term(model.head.weight))
+    agrees(keeper_of("lstm_classifier", model), model, slow)
 
 
 def test_weight_norm_is_seen_through():
