@@ -52,7 +52,10 @@ def distinct(tensors):
     return result
 
 
-@pytest.mark.parametrize("member", zoo(), ids=lambda member: member.name)
+RECURRENT = ("lstm_classifier", "gru_cells", "relu_rnn")  # see test_sides
+
+
+@pytest.mark.parametrize("member", [m for m in zoo() if m.name not in RECURRENT], ids=lambda member: member.name)
 def test_against_whole_activations(member):
     model, example, graph = member.build(), member.example(), graph_of(member)
     groups, _ = recyclable(graph)

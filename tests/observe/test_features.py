@@ -20,7 +20,7 @@ DATA = [(torch.randn(5, 3, generator=torch.Generator().manual_seed(n)), torch.ze
 def test_listeners_get_what_modules_take_in_and_finish_what_comes_out():
     model, seen, outputs = net().train(), [], []
     state, before = torch.get_rng_state(), bits(model)
-    count = pass_over(model, DATA, {"4": seen.append}, lambda batch, output: outputs.append((batch, output)))
+    count = pass_over(model, DATA, {("4", "input"): seen.append}, lambda batch, output: outputs.append((batch, output)))
     assert count == 3 and model.training and not any(hooks(model))
     assert torch.equal(state, torch.get_rng_state())
     same(before, bits(model), "a pass changed")
@@ -46,9 +46,11 @@ def test_hooks_go_also_when_a_pass_fails():
         raise KeyError("mine")
 
     with pytest.raises(KeyError, match="mine"):
-        pass_over(model, DATA, {"0": fail}, lambda *_: None)
+        pass_over(model, DATA, {("0", "input"): fail}, lambda *_: None)
     with pytest.raises(PlanError, match="path of a module"):
-        pass_over(model, DATA, {"0": lambda x: None, "no such module": lambda x: None}, lambda *_: None)
+        pass_over(
+            model, DATA, {("0", "input"): lambda x: None, ("no such module", "input"): lambda x: None}, lambda *_: None
+        )
     assert not any(hooks(model)) and model.training
 
 

@@ -21,7 +21,8 @@ from rekindle.graph import UnitGraph
 from rekindle.graph.unwrap import bare
 from rekindle.metrics._gather import HeadSums, OutputSums, UnitSums
 from rekindle.observe.features import inputs_of, labels_of, pass_over, resting
-from rekindle.observe.read_points import ReadPoint, find_read_points
+from rekindle.observe.read_points import Place, ReadPoint, find_read_points
+from rekindle.observe.sides import INPUT
 from rekindle.observe.visit import batches_of, device_of
 from rekindle.seeds import generator, global_seed
 
@@ -162,7 +163,7 @@ def gather_features(
         first = next(stream)
         with resting(model, seed, "places"):
             sums = _Sums.of(model, graph, inputs_of(first), seed)
-        listeners = {path: sums.listener(path) for path in sums.paths}
+        listeners = {place: sums.listener(place) for place in sums.places}
         batches = pass_over(model, chain([first], stream), listeners, sums.finish, seed=seed, replaced=replaced)
     groups = {name: _group(unit) for name, unit in sums.groups.items() if unit.samples}
     heads = {path: HeadFeatures(head.tensor, *head.taken()) for path, head in sums.heads.items() if head.seen}
@@ -212,12 +213,13 @@ class _Sums:
         return cls(points, groups, sums, unseen)
 
     @property
-    def paths(self) -> list[str]:
-        return list(dict.fromkeys([*(point.reader.module for point in self.points), *self.heads]))
+    def places(self) -> list[Place]:
+        heads = [(path, INPUT) for path in self.heads]
+        return list(dict.fromkeys([*(point.reader.place for point in self.points), *heads]))
 
-    def listener(self, path: str) -> Any:
-        points = [point for point in self.points if point.reader.module == path]
-        head = self.heads.get(path)
+    def listener(self, place: Place) -> Any:
+        points = [point for point in self.points if point.reader.place == place]
+        head = self.heads.get(place[0]) if place[1] == INPUT else None
 
         def listen(x: Tensor) -> None:
             for point in points:

@@ -18,7 +18,8 @@ from rekindle.graph.own_run import is_own_run
 from rekindle.kernels import per_feature
 from rekindle.observe.distributed import processes, summed
 from rekindle.observe.hidden_hooks import keep_out_of_copies, let_into_copies, watching
-from rekindle.observe.read_points import Layout, Reader, find_read_points
+from rekindle.observe.read_points import Layout, Place, Reader, find_read_points
+from rekindle.observe.sides import attach
 
 Quantity = Literal["magnitude", "mean", "fired"]
 MEASURES = {"magnitude": per_feature.magnitude, "mean": per_feature.total, "fired": per_feature.largest}
@@ -52,56 +53,54 @@ class Watch:
             for quantity in MEASURES
         }
         self._start = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
-        self._sums: dict[tuple[str, str], Tensor] = {}
-        self._counts: dict[str, int] = {}
+        self._sums: dict[tuple[Place, str], Tensor] = {}
+        self._counts: dict[Place, int] = {}
         self._gathers: dict[tuple[int, torch.device], Tensor | None] = {}
         self._last_shares: dict[str, tuple[tuple[float, ...], Tensor]] = {}
-        self._modules = {path: model.get_submodule(path) for path in self._readers()}
+        self._modules = {path: model.get_submodule(path) for path, _ in self._readers()}
         self._handles: list[Any] = []
         self.open()
 
     def open(self) -> None:
         """Put the hooks in place, again after `close`."""
         self.close()
-        for path, (reader, wanted) in self._readers().items():
-            look = self._hook(reader, wanted)
-            self._handles.append(self._modules[path].register_forward_pre_hook(look))
+        for (path, side), (reader, wanted) in self._readers().items():
+            self._handles.append(attach(self._modules[path], side, self._look(reader, wanted), watching))
             keep_out_of_copies(self._modules[path])
 
-    def _readers(self) -> dict[str, tuple[Reader, list[str]]]:
-        """Return each reader once, with the quantities that are wanted of its input."""
-        found: dict[str, tuple[Reader, list[str]]] = {}
+    def _readers(self) -> dict[Place, tuple[Reader, list[str]]]:
+        """Return each place once, with the reader there and the quantities that are wanted."""
+        found: dict[Place, tuple[Reader, list[str]]] = {}
         for quantity in self.quantities:
             for point in self._layouts[quantity].points:
-                _, wanted = found.setdefault(point.reader.module, (point.reader, []))
+                _, wanted = found.setdefault(point.reader.place, (point.reader, []))
                 if quantity not in wanted:
                     wanted.append(quantity)
         return found
 
-    def _hook(self, reader: Reader, wanted: Sequence[str]) -> Any:
+    def _look(self, reader: Reader, wanted: Sequence[str]) -> Any:
         own = self._modules[reader.module]
 
-        @torch.compiler.disable
-        def look(module: nn.Module, args: tuple[Any, ...]) -> None:
+        def look(module: nn.Module, take: Any) -> None:
             if module is not own or is_own_run():  # a copy that was made by other ways; a trace, an audit
                 return
-            if self.active and torch.is_grad_enabled() and args and isinstance(args[0], Tensor):
-                self._add(reader, args[0].detach(), wanted)
+            if self.active and torch.is_grad_enabled() and (x := take()) is not None:
+                self._add(reader, x.detach(), wanted)
 
-        return watching(look)
+        return look
 
     @torch.no_grad()
     def _add(self, reader: Reader, x: Tensor, wanted: Sequence[str]) -> None:
         parts = per_feature.by_feature(x, reader.dimension(x))
         for quantity in wanted:
             value = MEASURES[quantity](parts)
-            key = (reader.module, quantity)
+            key = (reader.place, quantity)
             old = self._sums.get(key)
             if old is None:
                 self._sums[key] = value
             else:
                 self._sums[key] = torch.maximum(old, value) if quantity == "fired" else old + value
-        self._counts[reader.module] = self._counts.get(reader.module, 0) + x.numel() // reader.features
+        self._counts[reader.place] = self._counts.get(reader.place, 0) + x.numel() // reader.features
 
     def layout(self, quantity: Quantity) -> Layout:
         """Return where each unit stands in `features(quantity)`."""
@@ -164,7 +163,7 @@ class Watch:
                 "and create the Keeper before the first call of a compiled model",
             )
         sums = [self._of_point(number, quantity) for number in range(len(points))]
-        counts = [float(self._counts.get(point.reader.module, 0)) for point in points]
+        counts = [float(self._counts.get(point.reader.place, 0)) for point in points]
         if processes() == 1 or not points:
             return sums, counts
         every = torch.cat([*sums, torch.tensor(counts).to(sums[0])])
@@ -173,7 +172,7 @@ class Watch:
 
     def _of_point(self, number: int, quantity: Quantity) -> Tensor:
         point = self._layouts[quantity].points[number]
-        total = self._sums.get((point.reader.module, quantity))
+        total = self._sums.get((point.reader.place, quantity))
         if total is None:
             return self._start.new_zeros(point.index.numel(), dtype=torch.float32)
         key = (id(point), total.device)

@@ -1,4 +1,4 @@
-"""One pass over data in evaluation mode, with a listener at the input of chosen modules. Hooks are always removed."""
+"""One pass over data in evaluation mode, with listeners at chosen modules. Hooks are always removed."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from rekindle.graph.export import as_call, at_rest
 from rekindle.graph.modules import call_with, submodule
+from rekindle.observe.sides import attach
 from rekindle.observe.visit import batches_of, device_of, visit
 
 Listener = Callable[[Tensor], None]  # is given what a module takes in
@@ -46,7 +47,7 @@ def labels_of(batch: Any) -> Tensor | None:
 def pass_over(
     model: nn.Module,
     data: Any,
-    listeners: Mapping[str, Listener],
+    listeners: Mapping[tuple[str, str], Listener],
     finish: Finish,
     *,
     seed: int = 0,
@@ -57,7 +58,7 @@ def pass_over(
     Args:
         model: The model; it is left as it was, whatever happens.
         data: Batches: (inputs, targets), dicts of the model's arguments, or tensors.
-        listeners: By path of a module; called with the first tensor that the module is given.
+        listeners: By path of a module and side of it (see `observe.sides`); called with the tensor that is seen there.
         finish: Called after each batch, with the batch and the model's output.
         seed: Seed of a DataLoader's shuffling.
         replaced: Values to use instead of the model's own, by name.
@@ -73,19 +74,18 @@ def pass_over(
 
 
 @contextlib.contextmanager
-def _listening(model: nn.Module, listeners: Mapping[str, Listener]) -> Iterator[None]:
-    def hook(listen: Listener) -> Callable[..., None]:
-        @torch.compiler.disable
-        def look(module: nn.Module, args: tuple[Any, ...]) -> None:
-            if args and isinstance(args[0], Tensor) and args[0].is_floating_point():
-                listen(args[0].detach())
+def _listening(model: nn.Module, listeners: Mapping[tuple[str, str], Listener]) -> Iterator[None]:
+    def looking(listen: Listener) -> Any:
+        def look(module: nn.Module, take: Callable[[], Tensor | None]) -> None:
+            if (x := take()) is not None and x.is_floating_point():
+                listen(x.detach())
 
         return look
 
     handles = []
     try:
-        for path, listen in listeners.items():
-            handles.append(submodule(model, path).register_forward_pre_hook(hook(listen)))
+        for (path, side), listen in listeners.items():
+            handles.append(attach(submodule(model, path), side, looking(listen)))
         yield
     finally:
         for handle in handles:

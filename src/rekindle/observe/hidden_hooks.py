@@ -12,6 +12,7 @@ from torch import nn
 Hook = TypeVar("Hook", bound=Callable[..., Any])
 
 _MARK = "_rekindle_watches"
+_KINDS = ("_forward_pre_hooks", "_forward_hooks")
 _GETSTATE = "__getstate__"
 
 
@@ -28,7 +29,7 @@ def keep_out_of_copies(module: nn.Module) -> None:
 
 def let_into_copies(module: nn.Module) -> None:
     """Let the module be copied as its class does it, if no watching hook is left."""
-    if not any(_watches(hook) for hook in module._forward_pre_hooks.values()):
+    if not any(_watches(hook) for kind in _KINDS for hook in getattr(module, kind).values()):
         module.__dict__.pop(_GETSTATE, None)
 
 
@@ -43,6 +44,6 @@ def _state(module: nn.Module) -> Any:
     state = dict(module.__dict__) if plain else own(module)  # type: ignore[misc]
     if isinstance(state, dict):
         state = {name: value for name, value in state.items() if name != _GETSTATE}
-        hooks = state.get("_forward_pre_hooks", {})
-        state["_forward_pre_hooks"] = OrderedDict((key, hook) for key, hook in hooks.items() if not _watches(hook))
+        for kind in _KINDS:
+            state[kind] = OrderedDict((key, hook) for key, hook in state.get(kind, {}).items() if not _watches(hook))
     return state

@@ -1,8 +1,12 @@
-"""Where the units of a group can be seen: at the input of every module that reads them."""
+"""Where the units of a group can be seen: at the input of every module that reads them.
+
+A recurrent layer reads its own units, too: they are seen where they leave it, or inside of it (see `observe.sides`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,20 +17,26 @@ from torch.nn.modules.conv import _ConvNd
 from rekindle.graph.export import as_call, at_rest
 from rekindle.graph.groups import Group, Slot, owner_of
 from rekindle.graph.modules import submodule
+from rekindle.observe.sides import INPUT, LAYER, OUTPUT, STATE, attach, is_torchs
 
-Inputs = Mapping[str, Sequence[tuple[Tensor, ...]]]
+Place = tuple[str, str]  # path of a module, side of it
+Inputs = Mapping[Place, Sequence[tuple[Tensor, ...]]]
+
+
+RECURRENT = (nn.RNNBase, nn.RNNCellBase)
 
 
 @dataclass(frozen=True)
 class Reader:
-    """A module whose input is looked at.
+    """A module that is looked at.
 
     Args:
         module: Its path.
-        features: Number of channels or features of its input.
+        features: Number of channels or features of what is looked at.
         channels_first: Whether they are in the first dimension after the batch (a convolution) or in the last.
         spatial: Number of dimensions after the channels, of a convolution.
         biased: Whether it has a bias, which can take up what a silenced unit gave on average.
+        side: What of it is looked at, see `observe.sides`.
     """
 
     module: str
@@ -34,6 +44,12 @@ class Reader:
     channels_first: bool = False
     spatial: int = 0
     biased: bool = False
+    side: str = INPUT
+
+    @property
+    def place(self) -> Place:
+        """Path and side."""
+        return self.module, self.side
 
     def dimension(self, x: Tensor) -> int:
         """Return the dimension of the features."""
@@ -74,8 +90,8 @@ def find_read_points(model: nn.Module, groups: Sequence[Group], example: Any) ->
     is silent for one block may well speak to the next.
     """
     wanted = {group.name: [_point(model, group, slot) for slot in group.outgoing] for group in groups}
-    paths = {point.reader.module for points in wanted.values() for point in points if point}
-    inputs = _inputs(model, sorted(paths), example)
+    places = {point.reader.place for points in wanted.values() for point in points if point}
+    inputs = _inputs(model, sorted(places), example)
     found: list[ReadPoint] = []
     unseen: dict[str, str] = {}
     for name, points in wanted.items():
@@ -87,17 +103,25 @@ def find_read_points(model: nn.Module, groups: Sequence[Group], example: Any) ->
     return found, unseen
 
 
-def _inputs(model: nn.Module, paths: Iterable[str], example: Any) -> Inputs:
+def _inputs(model: nn.Module, places: Iterable[Place], example: Any) -> Inputs:
     """Return what modules are given, call by call; held until all is compared, so that no memory is used twice."""
-    found: dict[str, list[tuple[Tensor, ...]]] = {}
+    found: dict[Place, list[tuple[Tensor, ...]]] = {}
 
-    def note(path: str) -> Any:
+    def note(path: str, side: str) -> Any:
+        calls = found.setdefault((path, side), [])
+
         def look(module: nn.Module, args: tuple[Any, ...]) -> None:
-            found.setdefault(path, []).append(tuple(arg.detach() for arg in args if isinstance(arg, Tensor)))
+            calls.append(tuple(arg.detach() for arg in args if isinstance(arg, Tensor)))
 
-        return look
+        def look_at(module: nn.Module, take: Callable[[], Tensor | None]) -> None:
+            seen = take()
+            calls.append(() if seen is None else (seen.detach(),))
 
-    handles = [submodule(model, path).register_forward_pre_hook(note(path)) for path in paths]
+        module = submodule(model, path)
+        recurrent = isinstance(module, RECURRENT)
+        return attach(module, side, look_at) if recurrent else module.register_forward_pre_hook(look)
+
+    handles = [note(*place) for place in places]
     try:
         args, kwargs = as_call(example)
         with at_rest(model), torch.no_grad():
@@ -110,7 +134,7 @@ def _inputs(model: nn.Module, paths: Iterable[str], example: Any) -> Inputs:
 
 def _is_given(point: ReadPoint, inputs: Inputs) -> bool:
     """Tell whether the reader's one input is the activation: not so in attention between two sequences."""
-    calls = inputs.get(point.reader.module, ())
+    calls = inputs.get(point.reader.place, ())
     return bool(calls) and all(
         call and point.reader.fits(call[0]) and len({_identity(x) for x in call}) == 1 for call in calls
     )
@@ -121,7 +145,7 @@ def _without_repetition(points: Sequence[ReadPoint], inputs: Inputs) -> list[Rea
     found: dict[Any, list[ReadPoint]] = {}
     for point in points:
         reader = point.reader
-        given = tuple(_identity(call[0]) for call in inputs[reader.module])
+        given = tuple(_identity(call[0]) for call in inputs[reader.place])
         alike = found.setdefault((given, reader.channels_first), [])
         same = next((n for n, other in enumerate(alike) if torch.equal(other.index, point.index)), None)
         if same is None:
@@ -143,6 +167,8 @@ def _point(model: nn.Module, group: Group, slot: Slot) -> ReadPoint | None:
     if slot.kind != "weight" or not slot.module:
         return None
     module = submodule(model, slot.module)
+    if isinstance(module, RECURRENT):
+        return _recurrent_point(module, group, slot)
     if not _reads_its_input(module, slot):
         return None
     where = slot.where
@@ -153,6 +179,31 @@ def _point(model: nn.Module, group: Group, slot: Slot) -> ReadPoint | None:
     biased = any(name.endswith("bias") and p.dim() == 1 for name, p in module.named_parameters(recurse=False))
     reader = Reader(slot.module, features, isinstance(module, _ConvNd), spatial, biased)
     return ReadPoint(group.name, reader, where.index, (slot.tensor,))
+
+
+def _recurrent_point(module: nn.Module, group: Group, slot: Slot) -> ReadPoint | None:
+    """Return where a recurrent layer's weight meets what it reads: its input, its own states, those of a layer below.
+
+    Of its own states it is given those of the step before; what leaves it are those and the last ones.
+    """
+    kind, layer, backward = _parameter(slot.tensor)
+    if kind not in ("ih", "hh") or slot.tensor.rpartition(".")[0] != slot.module or not is_torchs(module):
+        return None  # the units between a cell and its projection are seen nowhere
+    index, features, side = slot.where.index, slot.where.view[slot.where.dims[0]], INPUT
+    if not isinstance(module, nn.RNNBase):
+        side = STATE if kind == "hh" else INPUT
+    elif kind == "hh":
+        index, features = index + features * backward, features * (2 if module.bidirectional else 1)
+        side = OUTPUT if layer == module.num_layers - 1 else f"{LAYER}{layer}"
+    elif layer > 0:
+        side = f"{LAYER}{layer - 1}"
+    return ReadPoint(group.name, Reader(slot.module, features, side=side), index, (slot.tensor,))
+
+
+def _parameter(tensor: str) -> tuple[str, int, bool]:
+    """Return kind, layer and direction of a recurrent layer's weight by its name."""
+    found = re.fullmatch(r"weight_(ih|hh|hr)(?:_l(\d+))?(_reverse)?", tensor.rpartition(".")[2])
+    return (found[1], int(found[2] or 0), bool(found[3])) if found else ("", 0, False)
 
 
 def _reads_its_input(module: nn.Module, slot: Slot) -> bool:

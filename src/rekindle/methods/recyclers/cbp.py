@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -202,16 +203,17 @@ class _Outgoing:
 
     weights: tuple[tuple[Tensor, Tensor | None, int], ...]  # stored tensor, gain of weight_norm, its dimension
     regions: tuple[UnitIndex, ...]
-    index: Tensor | None  # which features are seen, if not all of them in order
+    indices: tuple[Tensor | None, ...]  # which of each weight's features are the units', if not all of them in order
 
     def sums(self) -> Tensor:
         found: Tensor | None = None
-        for (stored, gain, dim), where in zip(self.weights, self.regions, strict=True):
+        for (stored, gain, dim), where, index in zip(self.weights, self.regions, self.indices, strict=True):
             weight = stored.detach() if gain is None else torch._weight_norm(stored.detach(), gain.detach(), dim)
             size = _magnitude(weight.reshape(where.view), where.dims)
+            size = size if index is None else size[index]
             found = size if found is None else found + size
         assert found is not None
-        return found if self.index is None else found[self.index]
+        return found
 
 
 def _magnitude(weight: Tensor, dims: tuple[int, ...]) -> Tensor:
@@ -231,7 +233,13 @@ def _outgoing(graph: UnitGraph, tensors: Mapping[str, Tensor], points: Sequence[
             _Outgoing(
                 tuple((tensors[name], *gains.get(name, (None, 0))) for name in point.tensors),
                 tuple(slots[name] for name in point.tensors),
-                None if point.in_order else point.index.reshape(-1).to(tensors[point.tensors[0]].device),
+                tuple(_index(slots[name], tensors[name].device) for name in point.tensors),
             )
         )
     return found
+
+
+def _index(where: UnitIndex, device: torch.device) -> Tensor | None:
+    """Return the positions of units along a weight's input; None where they are all of it, in order."""
+    index, size = where.index.reshape(-1), math.prod(where.view[d] for d in where.dims)
+    return None if torch.equal(index, torch.arange(size)) else index.to(device)
