@@ -18,6 +18,7 @@ EAGER = {
     "weight_clip": "weight_clip:kappa=0.5",
 }
 BESIDE_TRAINING = ["mlp", "layer_norm_mlp", "cnn_bn", "resnet_basic", "vit_fused", "gpt2", "weight_norm_mlp", "dueling"]
+BESIDE_TRAINING += ["lstm_classifier"]
 EVERY = [key for kind in ("one-shot", "per-step", "recycler", "optimizer") for key in keys_of(kind)]
 
 pytestmark = pytest.mark.filterwarnings("ignore::rekindle.errors.NoEffectWarning")

@@ -127,6 +127,8 @@ def test_no_reader_depends_on_what_recycled_units_say(member):
     slots = {(name, slot.tensor): slot for name in chosen for slot in graph.group(name).outgoing}
     handles = []
     for point in points:
+        if point.reader.side != "input":  # what a recurrent layer says to itself has no hook to change it
+            continue
         for tensor in point.tensors:
             slot = slots[point.group, tensor]
             module, where = model.get_submodule(slot.module), slot.where.at(chosen[point.group])

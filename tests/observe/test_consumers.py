@@ -161,3 +161,52 @@ def test_nothing_is_left_behind():
 def test_the_batch_is_moved_to_the_model_s_type():
     model = Residual().to(torch.float64)
     assert consumers_of(model, "join", torch.randn(8, 3), {}).outputs[0].dtype == torch.float64
+
+
+class Recurrent(nn.Module):
+    """A recurrent layer of which the output or the last state is read."""
+
+    def __init__(self, last_state):
+        super().__init__()
+        self.rnn, self.head, self.last_state = nn.LSTM(3, 4, batch_first=True), nn.Linear(4, 2), last_state
+
+    def forward(self, x):
+        output, (state, _) = self.rnn(x)
+        return self.head(state[-1] if self.last_state else output[:, -1])
+
+
+@pytest.mark.parametrize("last_state", [False, True])
+def test_what_is_given_beside_the_output_is_told(last_state):
+    found = consumers_of(Recurrent(last_state), "rnn", torch.randn(5, 6, 3), {})
+    assert found.beside is last_state
+    assert found.readers == (() if last_state else ("head",))
+
+
+def test_the_state_that_a_cell_gives_to_itself_is_its_own():
+    class Cells(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell, self.head = nn.LSTMCell(3, 4), nn.Linear(4, 2)
+
+        def forward(self, x):
+            state = None
+            for step in x.unbind(1):
+                state = self.cell(step, state)
+            return self.head(state[0])
+
+    found = consumers_of(Cells(), "cell", torch.randn(5, 6, 3), {})
+    assert not found.beside and "head" in found.readers
+
+
+def test_a_new_tensor_of_its_shape_is_no_use_of_it():
+    class Zeros(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stem, self.head = nn.Linear(3, 4), nn.Linear(4, 2)
+
+        def forward(self, x):
+            x = self.stem(x).relu()
+            return self.head(x) + x.new_zeros(len(x), 2) + torch.zeros_like(x)[:, :2]
+
+    found = consumers_of(Zeros(), "stem", torch.randn(5, 3), {})
+    assert found.readers == ("head",) and not found.elsewhere and found.activated

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from rekindle.graph.export import at_rest
 from rekindle.graph.modules import main_output, modules_of, submodule
-from rekindle.graph.operations.elementwise import GATE, SAME_TENSOR, SUM
+from rekindle.graph.operations.elementwise import CONSTANT, GATE, SAME_TENSOR, SUM
 from rekindle.graph.operations.mixing import SPATIAL
 from rekindle.graph.operations.rearrange import MOVE, PERMUTE, VIEW
 from rekindle.observe.outputs import buffers_of, check_called, run
@@ -30,6 +30,7 @@ PADDING = "constant_pad_nd pad reflection_pad1d reflection_pad2d replication_pad
 CARRIED = {*SAME_TENSOR, *PERMUTE, *VIEW, *MOVE, *SPATIAL, *DROPOUT, *PADDING}
 CARRIED |= set("mean sum amax max neg cat stack as_strided unsafe_split unsafe_chunk".split())
 LINEAR = {*SUM, *GATE}  # with a number, or a tensor of one element
+SHAPE_ONLY = {name for name in CONSTANT if name.startswith("new_") or name.endswith("_like")}  # a first state of zeros
 PRODUCTS = set("mm addmm bmm baddbmm addbmm mv addmv dot matmul linear einsum convolution embedding".split())
 
 
@@ -44,6 +45,7 @@ class Consumers:
         inputs: What they are given, each tensor once.
         elsewhere: Other places that use it, where no module could be told: an addition, a product, the model's output.
         weighted: Whether a weight is applied to anything that depends on it; not so for logits.
+        beside: Whether something uses what the module gives beside its output: the last states of a recurrent layer.
     """
 
     outputs: tuple[Tensor, ...]
@@ -52,6 +54,7 @@ class Consumers:
     inputs: tuple[Tensor, ...]
     elsewhere: tuple[str, ...]
     weighted: bool
+    beside: bool = False
 
 
 def consumers_of(model: nn.Module, path: str, batch: Any, replaced: Mapping[str, Tensor]) -> Consumers:
@@ -96,6 +99,9 @@ class _Follower(TorchDispatchMode):
     inputs: dict[tuple[int, int], Tensor] = field(default_factory=dict)
     uses: list[tuple[str, bool]] = field(default_factory=list)
     weighted: bool = False
+    beside: dict[int, Tensor] = field(default_factory=dict)  # what the followed module gives beside its output
+    uses_beside: bool = False
+    at_work: bool = False  # the followed module is running: what it is given again, as a cell its state, is its own
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -111,6 +117,9 @@ class _Follower(TorchDispatchMode):
 
     def _note(self, name: str, given: list[Tensor], results: list[Tensor]) -> None:
         marked = [x for x in given if id(x) in self.marked]
+        if name in SHAPE_ONLY:
+            return
+        self._look_beside(given)
         if not marked and not any(id(x) in self.derived for x in given):
             return
         self.weighted |= name in PRODUCTS
@@ -124,8 +133,12 @@ class _Follower(TorchDispatchMode):
         else:
             self.marked.update({id(x): (x, activated or activation) for x in results})
 
+    def _look_beside(self, given: list[Tensor]) -> None:
+        self.uses_beside |= not self.at_work and any(id(x) in self.beside for x in given)
+
     def enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note a call of a module: is it a reader?"""
+        self.at_work |= module is self.followed
         path = self.names[module]
         self.calls[path] = self.calls.get(path, 0) + 1
         given = list(_tensors((args, kwargs)))
@@ -156,11 +169,14 @@ class _Follower(TorchDispatchMode):
             main = main_output(output)
             self.outputs.append(main.clone())
             self.marked[id(main)] = (main, False)
+            self.beside.update({id(x): x for x in _tensors(output) if x is not main})
+            self.at_work = False
             if self.within is not None:
                 self.uses.append((f"{self.names[self.within]}, inside of which it is called again", True))
 
     def leave(self, result: Any) -> None:
         """Note what the model gives."""
+        self._look_beside(list(_tensors(result)))
         self.uses += [("the model's output", self.marked[id(x)][1]) for x in _tensors(result) if id(x) in self.marked]
 
     def found(self) -> Consumers:
@@ -171,7 +187,8 @@ class _Follower(TorchDispatchMode):
         flags = [activated for _, activated in (*self.readings, *self.uses)]
         elsewhere = tuple(dict.fromkeys((*(use for use, _ in self.uses), *mixed)))
         activated = bool(flags) and all(flags)
-        return Consumers(tuple(self.outputs), activated, readers, tuple(self.inputs.values()), elsewhere, self.weighted)
+        inputs = tuple(self.inputs.values())
+        return Consumers(tuple(self.outputs), activated, readers, inputs, elsewhere, self.weighted, self.uses_beside)
 
 
 def _activation(name: str, marked: list[Tensor], results: list[Tensor]) -> bool | None:

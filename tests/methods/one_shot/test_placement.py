@@ -1,6 +1,8 @@
 """Where the normalization of each block of each zoo model stands, written by hand."""
 
 import pytest
+import torch
+from torch import nn
 
 from rekindle.edits.edit import Skip
 from rekindle.methods.one_shot._blocks import find_blocks
@@ -22,6 +24,7 @@ BEFORE = {  # block: the modules that read its activation
     "squeeze_excite": {"conv2": ["head"]},
     "weight_norm_mlp": {"conv": ["fc"]},
     "dueling": {"conv1": ["conv2"], "conv2": ["value_hidden", "advantage_hidden"]},
+    "gru_cells": {"stem": ["cell"]},
 }
 NOWHERE = {"shared_module": ("stem", "shared"), "tied_autoencoder": ("encoder",)}
 
@@ -50,3 +53,19 @@ def test_logits(logits):
         assert not isinstance(place, Skip) and (place.side, place.modules) == ("after", ("fc",))
     else:
         assert isinstance(place, Skip) and place.tensor == "fc"
+
+
+def test_behind_a_recurrent_layer_only_where_its_output_is_all_that_is_used():
+    class Net(nn.Module):
+        def __init__(self, last_state):
+            super().__init__()
+            self.rnn, self.head, self.last_state = nn.GRU(3, 4), nn.Linear(4, 2), last_state
+
+        def forward(self, x):
+            output, state = self.rnn(x)
+            return self.head(state[0] if self.last_state else output[-1])
+
+    place = find_placement(Net(False), "rnn", torch.randn(6, 5, 3), {})
+    assert not isinstance(place, Skip) and (place.side, place.modules) == ("after", ("rnn",))
+    place = find_placement(Net(True), "rnn", torch.randn(6, 5, 3), {})
+    assert isinstance(place, Skip) and "last states" in place.reason

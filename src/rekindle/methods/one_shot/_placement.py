@@ -14,6 +14,11 @@ from rekindle.edits.surgery import Side
 from rekindle.graph.modules import submodule
 from rekindle.observe.consumers import Consumers, consumers_of
 
+BESIDE = (
+    "not normalized: the model uses what it gives beside its output (the last states of a recurrent layer), which a "
+    "normalization of the output would not reach"
+)
+
 
 @dataclass(frozen=True, eq=False)
 class Placement:
@@ -54,6 +59,8 @@ def find_placement(
     seen = consumers_of(model, path, batch, replaced)
     if is_standardized(submodule(model, path)):  # updated where it stands
         return Placement((path,), "after", seen.outputs, len(seen.outputs))
+    if seen.beside:
+        return Skip(path, BESIDE)
     if not seen.weighted and not logits:
         return Skip(path, "no weight reads its output, so it is the logits: not normalized; logits=True normalizes it")
     if not seen.activated:
