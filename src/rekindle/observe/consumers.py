@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from rekindle.graph.export import at_rest
 from rekindle.graph.modules import main_output, modules_of, submodule
-from rekindle.graph.operations.elementwise import CONSTANT, GATE, SAME_TENSOR, SUM
+from rekindle.graph.operations.elementwise import FILLED, GATE, SAME_TENSOR, SUM, ZEROS
 from rekindle.graph.operations.mixing import SPATIAL
 from rekindle.graph.operations.rearrange import MOVE, PERMUTE, VIEW
 from rekindle.observe.outputs import buffers_of, check_called, run
@@ -30,7 +30,7 @@ PADDING = "constant_pad_nd pad reflection_pad1d reflection_pad2d replication_pad
 CARRIED = {*SAME_TENSOR, *PERMUTE, *VIEW, *MOVE, *SPATIAL, *DROPOUT, *PADDING}
 CARRIED |= set("mean sum amax max neg cat stack as_strided unsafe_split unsafe_chunk".split())
 LINEAR = {*SUM, *GATE}  # with a number, or a tensor of one element
-SHAPE_ONLY = {name for name in CONSTANT if name.startswith("new_") or name.endswith("_like")}  # a first state of zeros
+SHAPE_ONLY = {*ZEROS, *FILLED}  # a first state of zeros
 PRODUCTS = set("mm addmm bmm baddbmm addbmm mv addmv dot matmul linear einsum convolution embedding".split())
 
 

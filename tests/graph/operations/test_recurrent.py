@@ -193,7 +193,7 @@ def test_a_relu_network_over_time_is_scaled_and_its_recurrence_is_not() -> None:
     assert logs["r.weight_ih_l0"] == logs["r.bias_ih_l0"] == logs["r.bias_hh_l0"] == pytest.approx(1.0)
     assert logs["r.weight_hh_l0"] == logs["h.weight"] == pytest.approx(0.0)
     assert logs["h.bias"] == pytest.approx(1.0)
-    assert not any(group.non_homogeneous for group in graph.groups)
+    assert not any(graph.non_homogeneous.values())
 
 
 def test_a_relu_network_with_a_given_state_keeps_its_size() -> None:

@@ -25,6 +25,8 @@ SAME_TENSOR = (
 ).split()
 SUM = "add sub rsub".split()
 GATE = "mul div true_divide multiply divide".split()
+ZEROS = "zeros_like new_zeros".split()
+FILLED = "ones_like full_like rand_like randn_like new_ones new_full empty_like new_empty".split()
 DEGREES = {"square": 2.0, "sqrt": 0.5, "rsqrt": -0.5, "reciprocal": -1.0}
 CLAMPED = {"clamp": 2, "clip": 2, "clamp_min": 1, "clamp_max": 1, "hardtanh": 2, "threshold": 2}  # number of bounds
 EPS = 1e-4  # a constant up to this, added before a root or a division, is there against zero
@@ -202,8 +204,6 @@ define(
     units=pointwise,
     scale=non_homogeneous,
 )
-define("zeros_like new_zeros", units=new_tensor, scale=zeros)
-define(
-    "ones_like full_like rand_like randn_like new_ones new_full empty_like new_empty", units=new_tensor, scale=unchanged
-)
+define(ZEROS, units=new_tensor, scale=zeros)
+define(FILLED, units=new_tensor, scale=unchanged)
 define("randint_like bernoulli shape size", units=new_tensor, scale=non_homogeneous)
