@@ -149,3 +149,37 @@ def test_resnet50_at_full_size():
 def test_the_table_is_readable():
     text = str(rk.trace(ZOO["cnn_bn"].build(), ZOO["cnn_bn"].example()))
     assert "unit groups" in text and "written by" in text and "(x" in text and "model output" in text
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element")
+def test_layers_without_units_carry_none():
+    model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 0), nn.ReLU(), nn.Linear(0, 3), nn.Linear(3, 2))
+    graph = rk.trace(model, torch.ones(2, 4))
+    assert [(group.name, group.size) for group in graph.groups] == [("0", 6), ("4", 3), ("5", 2)]
+    assert not graph.group("0").outgoing and [slot.tensor for slot in graph.group("4").incoming] == ["4.bias"]
+    assert [weight.name for weight in graph.weights] == ["0.weight", "5.weight"]
+    assert graph.uncovered == dict.fromkeys(("2.weight", "2.bias", "4.weight"), "it has no values")
+    assert "4" in graph.verify(model, torch.ones(2, 4)).proved
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element")
+def test_what_has_no_units_adds_none_to_others():
+    class Joined(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.c = nn.Linear(4, 0), nn.Linear(4, 6), nn.Linear(6, 2)
+
+        def forward(self, x):
+            return self.c(torch.cat([self.a(x), self.b(x)], 1).relu())
+
+    model = Joined()
+    graph = rk.trace(model, torch.ones(2, 4))
+    assert [(group.name, group.size) for group in graph.groups] == [("b", 6), ("c", 2)]
+    assert graph.verify(model, torch.randn(2, 4)).proved == ("b",)
+
+
+def test_structure_needs_no_values():
+    model = ZOO["resnet_basic"].build()
+    with_values = rk.trace(model, ZOO["resnet_basic"].example())
+    without = rk.trace(model.to("meta"), ZOO["resnet_basic"].example())
+    assert str(without) == str(with_values)

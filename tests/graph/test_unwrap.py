@@ -229,3 +229,12 @@ def test_what_is_prepared_is_seen_by_methods_that_run_the_model():
     plain.net, plain.__class__ = model.net, type("Plain", (nn.Module,), {"forward": Prepares.forward})
     found = [rk.plan("layerwise", each, example=data[0], data=data).surgery[0].put for each in (model, plain)]
     assert found[0] == found[1] and abs(found[0].mean) < 3
+
+
+def test_a_lazy_layer_is_refused_until_a_batch_has_gone_through():
+    model = nn.Sequential(nn.LazyLinear(3), nn.LazyBatchNorm1d())
+    for call in (bare, lambda lazy: refuse_sharded(lazy.state_dict())):
+        with pytest.raises(GraphError, match="run a batch first"):
+            call(model)
+    model(torch.ones(2, 4))
+    assert bare(model) is model

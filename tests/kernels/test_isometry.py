@@ -66,3 +66,9 @@ def test_the_deviation_of_half_precision_is_computed_in_float32(dtype):
     matrices = torch.randn(3, 4, 6, generator=torch.Generator().manual_seed(2)).to(dtype)
     found = deviation_from_isometry(matrices)
     assert found.dtype == torch.float32 and torch.equal(found, deviation_from_isometry(matrices.float()))
+
+
+def test_the_imaginary_part_counts():
+    before, after = torch.tensor([3 + 4j, 0j]), torch.tensor([3 + 4j, 12j])
+    assert frobenius_norm(after) == 13.0 and count_changed(before, after) == 1
+    assert float(squared_frobenius_error(before, after)) == 144.0

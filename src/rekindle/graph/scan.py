@@ -11,6 +11,7 @@ from rekindle.graph.export import aliases_of, canonical_names
 from rekindle.graph.gates import recurrent_weights
 from rekindle.graph.initializers import gains_of, initializers_of
 from rekindle.graph.modules import modules_of, parameters_of
+from rekindle.graph.plain import not_plain_in, shapes_of
 from rekindle.graph.projections import Projection, is_attention, projection, roles_are_known, split
 from rekindle.graph.regions import MatrixView
 from rekindle.graph.unit_graph import UnitGraph
@@ -33,7 +34,7 @@ def scan(model: nn.Module) -> UnitGraph:
     model = bare(model)
     names = canonical_names(model)
     gains = gains_of(model)
-    parameters = {name: tuple(p.shape) for name, p in parameters_of(model).items()}
+    parameters = shapes_of(parameters_of(model))
     modules = modules_of(model)
     weights: dict[str, Weight] = {}
     found: dict[str, Projection] = {}  # by the path of the layer
@@ -61,7 +62,7 @@ def scan(model: nn.Module) -> UnitGraph:
         traced=False,
         roles_known=roles_are_known(found, attention),
         unclear=unclear,
-    )
+    ).leaving_out(not_plain_in(model))
 
 
 def _stored_weights(

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import fx, nn
+from torch.utils import _pytree as pytree
 
 from rekindle.errors import GraphError
 from rekindle.graph.assemble import assemble
@@ -17,8 +18,9 @@ from rekindle.graph.initializers import gains_of, initializers_of
 from rekindle.graph.left_out import OPERATION, Piece, Pieces, pieces_of
 from rekindle.graph.modules import parameters_of
 from rekindle.graph.names import canonical
-from rekindle.graph.operations import Call, units_after
+from rekindle.graph.operations import TABLE, Call, units_after
 from rekindle.graph.operations.elementwise import SAME_TENSOR
+from rekindle.graph.plain import not_plain_in, shapes_of, valueless
 from rekindle.graph.real_run import record
 from rekindle.graph.scan import scan
 from rekindle.graph.stops import first_line
@@ -30,6 +32,7 @@ from rekindle.graph.unwrap import bare
 from rekindle.graph.value import Value
 
 INLINED = {"wrap_with_set_grad_enabled": 1, "wrap_with_autocast": 4}  # operation: position of its subgraph
+EXPAND = torch.ops.aten.expand
 ZEROS = ("zeros", "zeros_like", "new_zeros")
 NO_RESULT = ("_assert", "sym_", "assert", "_check", "record_function")
 
@@ -55,12 +58,12 @@ def trace(model: nn.Module, example: Any, *, strict: bool = True) -> UnitGraph:
     """
     model = bare(model)
     with restored_on_failure(model):
-        return _traced(model, example, strict)
+        return _traced(model, example, strict).leaving_out(not_plain_in(model))
 
 
 def _traced(model: nn.Module, example: Any, strict: bool) -> UnitGraph:
     try:
-        pieces, found = [Piece("", export(model, example))], None
+        pieces, found = [Piece("", _exported(model, example))], None
     except GraphError as refused:
         if strict:
             raise
@@ -84,11 +87,29 @@ def _traced(model: nn.Module, example: Any, strict: bool) -> UnitGraph:
         return replace(scan(model), not_understood=tuple(trace_log.not_understood))
     return assemble(
         trace_log,
-        {name: tuple(p.shape) for name, p in parameters_of(model).items()},
+        shapes_of(parameters_of(model)),
         aliases_of(names),
         initializers_of(model),
         gains_of(model),
     )
+
+
+def _exported(model: nn.Module, example: Any) -> torch.export.ExportedProgram:
+    parameters = parameters_of(model)
+    if parameters and len(valueless(parameters)) == len(parameters):  # structure needs no values
+        example = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to("meta"), example)
+    try:
+        return export(model, example)
+    except GraphError as error:
+        name, why = next(iter(not_plain_in(model).items()), ("", ""))
+        if not why:
+            raise
+        raise GraphError(
+            expected=error.expected,
+            got=f"{error.got}; the model has {name}, {why}",
+            fix=f"{error.fix}; if that tensor is what cannot be followed, leave example= out: methods that need no "
+            "roles then treat the layers that are known by their types",
+        ) from error
 
 
 def _in_pieces(model: nn.Module, example: Any, refused: GraphError) -> Pieces:
@@ -137,7 +158,7 @@ def _inputs(piece: Piece, trace_log: TraceLog, names: Mapping[str, str]) -> dict
             env[spec.arg.name] = Value(shape, data=True, opaque=frozenset({str(piece.border)} if unseen else ()))
         else:
             stored = program.state_dict.get(str(spec.target), program.constants.get(str(spec.target)))
-            known = stored.detach().cpu() if isinstance(stored, torch.Tensor) else None
+            known = stored.detach().cpu() if isinstance(stored, torch.Tensor) and not stored.is_meta else None
             buffer = spec.kind == kind.BUFFER
             name = first_name(names, target) if buffer else None
             env[spec.arg.name] = Value(shape, param=name, buffer=buffer, const=known)
@@ -230,12 +251,40 @@ def _interpret(call: Call) -> Any:
         if call.op in SAME_TENSOR and call.values and call.values[0].const is not None:
             return replace(call.values[0], param=None, buffer=False)
         return _every(call.shapes, lambda shape: Value(shape, data=data))
+    if any(0 in value.shape for value in call.values):
+        return _without_elements(call)
     result = units_after(call)
     if isinstance(result, Value) and result.opaque and not isinstance(call.shapes, list):
         result = _reshaped(result, call.shapes)
     elif isinstance(result, Value) and isinstance(call.shapes, list):
         result = _every(call.shapes, lambda shape: _reshaped(result, shape))
     return result
+
+
+def _without_elements(call: Call) -> Any:
+    """Interpret an operation on a tensor of size zero, which carries no units.
+
+    What has no elements itself has no units either, and adds none where it is joined to others. A linear layer without
+    inputs gives its bias. Of other operations that make something of nothing the rest is not understood.
+    """
+    data = any(value.data for value in call.values)
+    if _is_empty(call.shapes):
+        return _every(call.shapes, lambda shape: Value(shape, data=data))
+    rest = [value for value in call.values if value.relevant and 0 not in value.shape]
+    if call.op == "linear" and rest:
+        expanded = replace(call, op="expand", target=EXPAND, args=(rest[0], call.shapes), kwargs={})
+        bias = TABLE["expand"].units(expanded)
+        for labels in bias.unit_labels:
+            call.trace_log.use(labels, "bias", call.location)
+        return replace(bias, data=data)
+    if call.op == "cat":
+        joined = [value for value in call.values if 0 not in value.shape]
+        return units_after(replace(call, args=(joined, *call.args[1:])))
+    return call.trace_log.gap(rest, call.location) if rest else _every(call.shapes, lambda s: Value(s, data=data))
+
+
+def _is_empty(shapes: Any) -> bool:
+    return all(map(_is_empty, shapes)) if isinstance(shapes, list) else 0 in shapes
 
 
 def _reshaped(value: Value, shape: tuple[int, ...]) -> Value:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -31,7 +31,7 @@ class UnitGraph:
     Attributes:
         weights: Every weight, in order of execution.
         groups: Every group of units, in order of execution; empty when the model was only scanned.
-        uncovered: Parameters without a slot, with the reason.
+        uncovered: Parameters without a slot, with the reason; and all of `not_plain`.
         not_understood: Parts that were left out ("module: operation", "module: left out, because forward branches on
             data at net.py:12"), with `strict=False` only.
         aliases: Canonical name to the other names of a tied tensor.
@@ -43,6 +43,8 @@ class UnitGraph:
         unclear: Tensors that may hold several matrices which only a trace can tell apart, with the reason.
         homogeneity: What `scale_constraints` and `non_homogeneous` read, computed then.
         steps: What `lipschitz` reads, computed then.
+        not_plain: Tensors that hold no plain floats, with the reason; see `graph.plain`. They are parameters like
+            others and may have slots, but no weight and no initializer: nothing is computed from their values.
     """
 
     weights: tuple[Weight, ...]
@@ -58,6 +60,7 @@ class UnitGraph:
     unclear: Mapping[str, str] = field(default_factory=dict)
     homogeneity: Lazy[Homogeneity] = field(default_factory=lambda: known(Homogeneity()), repr=False)
     steps: Lazy[Steps] = field(default_factory=lambda: known(Steps()), repr=False)
+    not_plain: Mapping[str, str] = field(default_factory=dict)
     _by_name: dict[str, Group] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -86,6 +89,21 @@ class UnitGraph:
     def outside(self) -> frozenset[str]:
         """Parameters that the forward pass of the example does not use."""
         return frozenset(name for name, why in self.uncovered.items() if why == OUTSIDE)
+
+    def leaving_out(self, not_plain: Mapping[str, str]) -> UnitGraph:
+        """Return the graph without weights and initializers of tensors that hold no plain floats, with the reasons."""
+        if not not_plain:
+            return self
+        gone = {w.tensor for w in self.weights if w.gain is not None and w.gain[0] in not_plain} | set(not_plain)
+        empty = {name for name, shape in self.parameters.items() if 0 in shape}  # no pass uses what has no values
+        told = {name: why for name, why in not_plain.items() if name in empty or name not in self.outside}
+        return replace(
+            self,
+            weights=tuple(weight for weight in self.weights if weight.tensor not in gone),
+            initializers={name: one for name, one in self.initializers.items() if name not in gone},
+            uncovered={**self.uncovered, **told},
+            not_plain={**self.not_plain, **not_plain},
+        )
 
     def group(self, name: str) -> Group:
         """Return a group by its name."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import copy
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parameter import is_lazy
 
 from rekindle.errors import GraphError
 from rekindle.graph.names import WRAPPED, canonical
@@ -36,7 +37,8 @@ def bare(model: nn.Module) -> nn.Module:
 
     Raises:
         GraphError: Parameters or buffers are DTensors (FSDP2's `fully_shard`, tensor parallelism) or FSDP1's: what a
-            process sees of them is a part, whose norms and draws are not those of the tensor.
+            process sees of them is a part, whose norms and draws are not those of the tensor. Or those of a lazy layer
+            are not initialized.
 
     Example:
         >>> import torch
@@ -53,17 +55,28 @@ def bare(model: nn.Module) -> nn.Module:
 
 
 def refuse_sharded(tensors: Mapping[str, object]) -> None:
-    """Refuse tensors of which this process holds a part only.
+    """Refuse tensors that are not all there: this process holds a part only, or a lazy layer has not made them yet.
 
     Args:
         tensors: A state dict, or parameters and buffers, by name.
 
     Raises:
-        GraphError: One of them is a DTensor, a ShardedTensor or the flat parameter of FSDP1.
+        GraphError: One of them is a DTensor, a ShardedTensor or the flat parameter of FSDP1, or is not initialized.
     """
     found = [f"{name} ({kind})" for name, tensor in tensors.items() if (kind := _is_a(tensor, *SHARDED))]
     if found:
-        raise _refusal(", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else ""))
+        raise _refusal(_some(found))
+    lazy = [name for name, tensor in tensors.items() if isinstance(tensor, Tensor) and is_lazy(tensor)]
+    if lazy:
+        raise GraphError(
+            expected="parameters that are initialized",
+            got=f"not yet: {_some(lazy)}, of a lazy layer that has seen no batch",
+            fix="run a batch first, model(batch): its shape tells the layer its own",
+        )
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def unwrapped(model: nn.Module) -> nn.Module:

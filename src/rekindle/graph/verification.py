@@ -19,6 +19,7 @@ from rekindle.errors import GraphError
 from rekindle.graph.export import as_call, at_rest
 from rekindle.graph.groups import Group, Slot
 from rekindle.graph.modules import call_with, tensors_of
+from rekindle.graph.plain import valueless, why_not_plain
 from rekindle.graph.unwrap import bare
 from rekindle.seeds import generator, global_seed
 
@@ -64,7 +65,7 @@ def verify(graph: Provable, model: nn.Module, example: Any, *, seed: int = 0) ->
     proved, not_provable = [], {}
     for group in graph.groups:
         closure = _closure(graph, group)
-        reason = _unprovable(closure)
+        reason = trial.not_plain(closure) or _unprovable(closure)
         if reason is None and not _is_seen(trial, group, seed):
             reason = "without effect on the output for this example: dead units, or an example that is too short"
         if reason is None:
@@ -82,6 +83,12 @@ class _Trial:
     def __init__(self, graph: Provable, model: nn.Module, example: Any) -> None:
         self.model, self.gains = model, graph.gains
         own = tensors_of(model)
+        if empty := valueless(own):
+            raise GraphError(
+                expected="a model with values, on which a graph can be proved",
+                got=f"{empty[0]} on the meta device, which has none",
+                fix="load the weights first, and verify then",
+            )
         for wide in (True, False):  # float64 shows what float32 would round away; not every model can run in it
             self.args, self.kwargs = pytree.tree_map(lambda x, wide=wide: _cast(x, wide), as_call(example))
             self.tensors = {name: _cast(tensor.detach(), wide) for name, tensor in own.items()}
@@ -91,6 +98,12 @@ class _Trial:
             except RuntimeError:
                 if not wide:
                     raise
+
+    def not_plain(self, closure: list[Group]) -> str | None:
+        """Return which slot cannot be changed for a trial, and why; None if all can."""
+        slots = [slot for g in closure for slot in (*g.incoming, *g.norms, *g.outgoing)]
+        found = {slot.tensor: why for slot in slots if (why := why_not_plain(self.tensors[slot.tensor]))}
+        return next((f"{name}: {why}" for name, why in found.items()), None)
 
     def run(self, replaced: dict[str, Tensor]) -> Tensor:
         with torch.no_grad(), at_rest(self.model), global_seed(0, "forward", "verify"):

@@ -15,7 +15,7 @@ PIECE = 1 << 17  # values that are looked at together, so that sums need no copy
 def squared_frobenius_error(before: Tensor, after: Tensor) -> Tensor:
     """Return SFE = |W - W'|_F^2 (FIRE, eq. 1), summed in float64 piece by piece."""
     pairs = zip(_pieces(before), _pieces(after), strict=True)
-    return sum(((a.double() - b.double()).square().sum() for a, b in pairs), torch.zeros((), dtype=torch.float64))
+    return sum(((_wide(a) - _wide(b)).abs().square().sum() for a, b in pairs), torch.zeros((), dtype=torch.float64))
 
 
 def count_changed(before: Tensor, after: Tensor) -> int:
@@ -26,7 +26,11 @@ def count_changed(before: Tensor, after: Tensor) -> int:
 
 def frobenius_norm(values: Tensor) -> float:
     """Return |W|_F, summed in float64 piece by piece."""
-    return float(sum(float(piece.double().square().sum()) for piece in _pieces(values)) ** 0.5)
+    return float(sum(float(_wide(piece).abs().square().sum()) for piece in _pieces(values)) ** 0.5)
+
+
+def _wide(piece: Tensor) -> Tensor:
+    return piece.to(torch.complex128) if piece.is_complex() else piece.double()
 
 
 def _pieces(values: Tensor) -> Iterator[Tensor]:
