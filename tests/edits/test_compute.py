@@ -145,3 +145,30 @@ def test_edits_with_one_solver_go_through_it_together():
     found = {change.tensor: float(change.new[0, 0]) for change in compute(edits, tensors)}
     assert found == {"a": 0.0, "b": 3.0, "c": 1.0, "d": 9.0}
     assert seen == [3]
+
+
+@pytest.mark.parametrize("reads", [(), ("fine",)])
+@pytest.mark.parametrize("kind", ["int8", "complex64", "float8_e4m3fn", "expanded"])
+def test_the_last_door_for_what_holds_no_plain_floats(kind, reads):
+    odd = torch.ones(2, 1).expand(2, 3) if kind == "expanded" else torch.ones(2, 3).to(getattr(torch, kind))
+    tensors = {"fine": torch.ones(2, 3), "odd": odd}
+    edit = Edit("fine", lambda old, other: old + other.real, "test", reads=("odd",))
+    edit = edit if reads else Edit("odd", lambda old: old, "test")
+    with pytest.raises(EditError, match="plain floats in odd") as caught:
+        list(compute([Edit("fine", torch.neg, "first"), edit], tensors))
+    assert ("share memory" if kind == "expanded" else kind) in caught.value.got
+    assert torch.equal(tensors["fine"], torch.ones(2, 3))
+
+
+def test_counters_are_whole_numbers_and_may_be_set():
+    tensors = {"norm.num_batches_tracked": torch.tensor(7)}
+    [change] = compute([Edit("norm.num_batches_tracked", torch.zeros_like, "test")], tensors)
+    assert int(change.new) == 0 and change.new.dtype == torch.int64
+
+
+def test_a_tensor_without_elements_is_not_computed():
+    def never(old):
+        raise AssertionError("there is nothing to compute with")
+
+    [change] = compute([Edit("empty", never, "test", solve=never)], {"empty": torch.empty(0, 3)})
+    assert change.new.shape == (0, 3) and not change.rows

@@ -138,3 +138,42 @@ def test_a_keeper_recopies_at_boundaries():
     assert same(policy.q_net, policy.q_net_target) and "copy of" in str(record)
     record.undo()
     assert not same(policy.q_net, policy.q_net_target)
+
+
+class OfAllKinds(nn.Module):
+    """A network and its copy, with numbers of several types that only a copy can be made of."""
+
+    def __init__(self):
+        super().__init__()
+        for name, value in (("online", 1.0), ("target", 0.0)):
+            part = nn.Sequential(nn.Linear(4, 2))
+            part.codes = nn.Parameter(torch.full((3, 3), value).to(torch.int8), requires_grad=False)
+            part.small = nn.Parameter(torch.full((3,), value).to(torch.float8_e5m2), requires_grad=False)
+            part.waves = nn.Parameter(torch.full((3,), complex(value, 2 * value)))
+            setattr(self, name, part)
+
+    def forward(self, x):
+        return self.online(x)
+
+
+def test_numbers_of_any_type_are_copied_and_put_back():
+    model = OfAllKinds()
+    record = rk.apply_("full_reset", model, example=X, copies={"target": "online"})
+    for name in ("codes", "small", "waves"):
+        ours, theirs = getattr(model.target, name), getattr(model.online, name)
+        assert ours.dtype == theirs.dtype and torch.equal(ours.to(torch.complex64), theirs.to(torch.complex64))
+    rows = {row.tensor: row for row in record.rows}
+    assert rows["target.waves"].norm_after == pytest.approx(15**0.5)  # the imaginary part counts
+    assert rows["target.small"].changed == 3 and rows["target.codes"].changed == 9
+    record.undo()
+    assert float(model.target.waves.abs().sum()) == float(model.target.small.float().sum()) == 0
+
+
+def test_what_cannot_be_written_one_by_one_is_not_copied():
+    model = OfAllKinds()
+    for part in (model.online, model.target):
+        part.wide = nn.Parameter(torch.rand(3, 1).expand(3, 2), requires_grad=False)
+    before = model.online[0].weight.clone()
+    with pytest.raises(rk.RekindleError, match="share memory"):
+        rk.apply_("full_reset", model, example=X, copies={"target": "online"})
+    assert torch.equal(model.online[0].weight, before)

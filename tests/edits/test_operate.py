@@ -143,3 +143,13 @@ def test_what_cannot_be_done_is_refused_before_anything_is_written():
     with pytest.raises(PlanError, match="a live model"):
         rk.apply_(Plain([edit], (NORM,)), dict(model.state_dict()), graph=rk.trace(model, torch.ones(2, 3)))
     assert torch.equal(before, model[0].weight)
+
+
+def test_no_copy_is_drawn_of_a_module_that_holds_no_plain_floats():
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2, dtype=torch.complex64))
+    before = list(model.state_dict())
+    with pytest.raises(PlanError, match="weight: complex64"):
+        operate.prepare([Surgery("1", Twins("1"), reason="test")], model)
+    with pytest.raises(PlanError, match="plain floats in 1.weight"):
+        rk.plasticity_injection_(model, head="1")
+    assert list(model.state_dict()) == before

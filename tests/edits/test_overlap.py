@@ -45,3 +45,9 @@ def test_what_the_graph_takes_for_tied_and_is_not_is_refused():
     with pytest.raises(EditError, match="to which the graph says that it is tied"):
         rk.apply_("full_reset", state, graph=graph)
     assert torch.equal(state["e.weight"], kept)
+
+
+def test_tensors_without_strides_are_none():
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    held = {"a": torch.eye(3).to_sparse(), "b": torch.eye(3).to_sparse_csr(), "c": nested, "d": ("no", "tensor")}
+    assert not list(overlapping(held, {}))

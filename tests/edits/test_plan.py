@@ -61,3 +61,8 @@ def test_attributes_that_are_not_there():
         assert plan.grafts
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         assert plan.nothing
+
+
+def test_without_values_it_shows_what_would_be_edited():
+    planned = str(rk.plan("fire", net().to("meta"), example=torch.ones(1, 6)))
+    assert "edit: 0.weight (fire)" in planned and "nothing can be carried out" in planned

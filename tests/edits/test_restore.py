@@ -93,3 +93,15 @@ def test_a_model_that_does_not_fit_is_left_as_it_was():
         rk.restore_(wider, model.state_dict())
     assert isinstance(wider[2], nn.Linear) and all(p.requires_grad for p in wider.parameters())
     assert list(wider.state_dict()) == list(before)
+
+
+def test_what_torch_would_load_nothing_into_is_refused():
+    model = net().to("meta")
+    with pytest.raises(rk.RekindleError, match="0.weight: on the meta device"):
+        rk.restore_(model, net().state_dict())
+    model = net()
+    model.wide = nn.Parameter(torch.rand(2, 1).expand(2, 3))
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    with pytest.raises(rk.RekindleError, match="wide: several of its elements share memory"):
+        rk.restore_(model, {name: 2 * tensor for name, tensor in before.items()})
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())

@@ -12,6 +12,7 @@ from torch import Tensor
 from rekindle.edits.edit import Edit
 from rekindle.edits.record import Row, measure
 from rekindle.errors import EditError
+from rekindle.graph.plain import is_counter, why_not_in_place, why_not_plain
 from rekindle.graph.regions import MatrixView
 from rekindle.kernels.finite import finite
 from rekindle.kernels.precision import widened
@@ -55,6 +56,8 @@ def compute(
         by_tensor.setdefault(edit.tensor, []).append(edit)
 
     for names in _sets(by_tensor, tensors):
+        for edit in (edit for name in names for edit in by_tensor[name]):
+            _refuse_not_plain(edit, tensors)
         solved = _solve_together([by_tensor[name][0] for name in names], tensors)
         for name in names:
             yield _compute_one(
@@ -67,7 +70,7 @@ def _solve_together(firsts: Sequence[Edit], tensors: Tensors) -> dict[Edit, Tens
     """Return the solutions of edits on different tensors that have the same solver and equal matrices, as one batch."""
     alike: dict[Any, list[tuple[Edit, Tensor]]] = {}
     for edit in firsts:
-        if edit.solve is not None:
+        if edit.solve is not None and _count(edit.tensor, tensors):
             part = edit.where.read(widened(_fetch(edit.tensor, tensors).detach()))
             alike.setdefault((edit.solve, part.shape[1:], part.dtype, part.device), []).append((edit, part))
     solved: dict[Edit, Tensor] = {}
@@ -106,6 +109,8 @@ def _compute_one(
     views: Sequence[MatrixView] | None,
 ) -> Change:
     old = _fetch(name, tensors)
+    if not old.numel():  # nothing to compute with, and nothing to compute
+        return Change(name, old, old.detach().clone(), None, ())
     work = widened(old.detach())
     stale = None
     rows = []
@@ -122,13 +127,33 @@ def _compute_one(
             stale = mask if stale is None else stale | mask
         work = edit.where.write(work, new_part.to(work.dtype))
     new = work.to(old.dtype)
-    if new.is_floating_point() and not finite(new):
+    if new.is_floating_point() and not finite(widened(new)):
         raise EditError(
             expected=f"a new value of {name} that {old.dtype} can hold",
             got=f"values up to {float(work.abs().max()):.3g}",
             fix="keep this tensor in float32, or use gentler settings",
         )
     return Change(name, old, new, stale, tuple(rows))
+
+
+def _refuse_not_plain(edit: Edit, tensors: Tensors) -> None:
+    """Refuse tensors whose values cannot be computed with; nothing may come this far that a plan could have left out.
+
+    Raises:
+        EditError: The tensor, or one that is read for it, holds no plain floats; for what is only copied, has no values
+            that can be written one by one.
+    """
+    for name in (edit.tensor, *edit.reads):
+        tensor = tensors.get(name)
+        if tensor is None or not tensor.numel() or is_counter(name, tensor):
+            continue
+        why = why_not_plain(tensor) if edit.computes else why_not_in_place(tensor)
+        if why:
+            raise EditError(
+                expected=f"plain floats in {name} ({edit.reason})",
+                got=why,
+                fix="leave this tensor out; nothing was changed",
+            )
 
 
 def _fetch(name: str, tensors: Tensors) -> Tensor:
@@ -145,7 +170,7 @@ def _fetch(name: str, tensors: Tensors) -> Tensor:
             got="a tensor on the meta device, which has none",
             fix="load the weights first; nothing was changed",
         )
-    if tensor.is_floating_point() and not finite(tensor):
+    if tensor.is_floating_point() and not finite(widened(tensor)):
         bad = int((~torch.isfinite(tensor)).sum())
         raise EditError(
             expected=f"finite values in {name}",

@@ -16,6 +16,7 @@ from rekindle.edits.edit import Edit, Edits, Skip
 from rekindle.errors import PlanError
 from rekindle.graph import UnitGraph
 from rekindle.graph.modules import submodule, tensors_of
+from rekindle.graph.plain import shapes_of
 
 Copies = Mapping[str, str | tuple[str, str]]
 """Path of a follower to the path of what it follows, or to that and "alike"."""
@@ -61,8 +62,8 @@ def _follower(path: str, told: Any, model: nn.Module, copies: Copies) -> Followe
             fix="name the trained network",
         )
     mine, theirs = (tensors_of(submodule(model, each)) for each in (path, leader))
-    if _shapes(mine) != _shapes(theirs):
-        odd = sorted(set(_shapes(mine).items()) ^ set(_shapes(theirs).items()))
+    if shapes_of(mine) != shapes_of(theirs):
+        odd = sorted(set(shapes_of(mine).items()) ^ set(shapes_of(theirs).items()))
         raise PlanError(
             expected=f"{path} with the names and shapes of {leader}",
             got=f"a difference at {odd[0][0]} and {len(odd) - 1} more" if odd else "other names",
@@ -70,10 +71,6 @@ def _follower(path: str, told: Any, model: nn.Module, copies: Copies) -> Followe
         )
     names = {f"{path}.{name}": f"{leader}.{name}" for name in mine}
     return Follower(path, leader, how == "alike", names)
-
-
-def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
 
 def led(content: Edits, found: Sequence[Follower]) -> Edits:
@@ -131,7 +128,7 @@ class CopyLink:
         """Return the edits that copy."""
         return Edits(
             tuple(
-                Edit(name, _taken, f"copy of {leader}", reads=(leader,))
+                Edit(name, _taken, f"copy of {leader}", reads=(leader,), computes=False)
                 for each in self.found
                 for name, leader in each.tensors.items()
             )
@@ -168,7 +165,7 @@ def _alike(model: nn.Module) -> Iterator[list[tuple[str, nn.Module]]]:
     """Yield sets of submodules with the same names and shapes; blocks of one stack are no copies of each other."""
     sets: dict[Any, list[tuple[str, nn.Module]]] = {}
     for path, module in model.named_modules():
-        shapes = _shapes(dict(module.named_parameters())) if path else {}
+        shapes = shapes_of(dict(module.named_parameters())) if path else {}
         if any(len(shape) > 1 for shape in shapes.values()) and len(shapes) > 1:
             sets.setdefault(tuple(shapes.items()), []).append((path, module))
     for alike in sets.values():

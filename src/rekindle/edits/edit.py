@@ -29,6 +29,8 @@ class Edit:
         solve: The costly half of the operation, if it can be shared: a function of matrices [batch, out, in], each by
             itself. Parts of several tensors with equal solver and shape go through it as one batch, and `op` is given
             its part and then the solution.
+        computes: Whether new values are computed. What only takes over another tensor's as they are may be done to
+            numbers of any type; see `graph.plain`.
     """
 
     tensor: str
@@ -39,6 +41,7 @@ class Edit:
     clear_moments: bool = True
     touched: Callable[..., Tensor] | None = None
     solve: Callable[[Tensor], Tensor] | None = None
+    computes: bool = True
 
     def finished(self, part: Tensor, solution: Tensor | None, *others: Tensor) -> Tensor:
         """Return the new part, with a solution that was found in a batch or now."""

@@ -18,6 +18,7 @@ from rekindle.edits.surgery import Standardize, Surgery, Twins
 from rekindle.edits.write import Journal
 from rekindle.errors import PlanError
 from rekindle.graph.modules import submodule
+from rekindle.graph.plain import not_plain_in, valueless
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,11 +70,26 @@ def _ready(operation: Surgery, model: nn.Module) -> Prepared:
             fix="put your model into a module of your own (nn.Sequential(model)) and name the path there",
         )
     template = submodule(model, operation.put.template)
+    _refuse_not_drawable(operation.put.template, template)
     new = _copy(template, operation.put).train(template.training).requires_grad_(True)
     twin = copy.deepcopy(new).requires_grad_(False).eval()
     prefix = f"{operation.module}.new."
     pairs = zip(template.parameters(), new.named_parameters(), strict=True)
     return Prepared(operation, module, frozen, (new, twin), {old: (prefix + name, p) for old, (name, p) in pairs})
+
+
+def _refuse_not_drawable(path: str, template: nn.Module) -> None:
+    """Refuse a module of which no trainable copy can be drawn."""
+    tensors = dict(template.named_parameters())
+    odd = dict.fromkeys(valueless(tensors), "on the meta device, without values") | not_plain_in(template)
+    name, why = next(((n, w) for n, w in odd.items() if n not in tensors or tensors[n].numel()), ("", ""))
+    if why:
+        raise PlanError(
+            expected=f"a module at {path} of plain floats, of which a trainable copy is made",
+            got=f"{name}: {why}",
+            fix="name another module, or take the model before it was converted and with its values; nothing was "
+            "changed",
+        )
 
 
 def _copy(template: nn.Module, put: Twins) -> nn.Module:

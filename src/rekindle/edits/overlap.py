@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 
 def overlapping(tensors: Mapping[str, Tensor], aliases: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
@@ -31,7 +34,10 @@ def overlapping(tensors: Mapping[str, Tensor], aliases: Mapping[str, Sequence[st
 
 
 def _has_memory(tensor: Tensor) -> bool:
-    return not tensor.is_meta and tensor.numel() > 0 and not tensor.is_sparse
+    """Tell tensors whose elements lie at places that can be told from others: sparse, nested, of another class."""
+    if not isinstance(tensor, Tensor) or is_lazy(tensor) or tensor.is_nested or tensor.layout != torch.strided:
+        return False
+    return not tensor.is_meta and tensor.numel() > 0 and not is_traceable_wrapper_subclass(tensor)
 
 
 def _span(tensor: Tensor) -> tuple[int, int]:

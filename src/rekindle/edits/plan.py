@@ -72,11 +72,24 @@ class Plan:
             for row in change.rows
         )
 
+    def _edits_meta(self) -> bool:
+        held = ((link.tensors, {edit.tensor for edit in link.content.edits}) for link in self.links)
+        return any(tensors[name].is_meta for tensors, names in held for name in names if name in tensors)
+
     def __getattr__(self, name: str) -> Any:
         if name == "grafts":
             raise refuse_old_name("Plan", name, "surgery")
         raise AttributeError(f"'Plan' object has no attribute {name!r}")
 
     def __str__(self) -> str:
-        """Return the table of what would happen."""
+        """Return the table of what would happen; without numbers where the tensors have no values."""
+        if self._edits_meta():
+            told = (
+                "no numbers: the tensors are on the meta device, and nothing can be carried out before they have values"
+            )
+            lines = [f"edit: {edit.tensor} ({edit.reason})" for edit in self.edits]
+            rest = table_of(
+                f"plan, nothing written: {self.method}", (), self.skips, (*self.notices, told), self.surgery
+            )
+            return "\n".join([rest, *lines])
         return table_of(f"plan, nothing written: {self.method}", self.rows, self.skips, self.notices, self.surgery)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -12,7 +13,9 @@ from rekindle.edits.operate import carry_out, prepare
 from rekindle.edits.optimizer_state import as_sequence
 from rekindle.edits.surgery import Standardize, Surgery, Twins
 from rekindle.edits.write import Journal
+from rekindle.errors import EditError
 from rekindle.graph.modules import submodule, tensors_of
+from rekindle.graph.plain import overlaps_itself, why_not_in_place
 from rekindle.graph.unwrap import bare
 
 
@@ -29,7 +32,8 @@ def restore_(model: nn.Module, state: Mapping[str, Tensor], optimizer: Optimizer
             saved state of the optimizer fits afterwards.
 
     Raises:
-        RekindleError: The state dict tells of a module that the model does not have. The model is as it was.
+        RekindleError: The state dict tells of a module that the model does not have, or a tensor of the model cannot
+            be written. The model is as it was.
         RuntimeError: From `load_state_dict`, when names or shapes do not fit.
 
     Example:
@@ -45,12 +49,35 @@ def restore_(model: nn.Module, state: Mapping[str, Tensor], optimizer: Optimizer
     try:
         for operation in _missing(model, state):
             carry_out(prepare([operation], model), model, optimizers, journal)
-        for tensor in tensors_of(model).values():
-            journal.put(tensor, tensor)  # torch loads what fits before it says that something does not
+        for name, tensor in tensors_of(model).items():
+            _keep(name, tensor, journal)  # torch loads what fits before it says that something does not
         model.load_state_dict(state)
     except BaseException:
         journal.roll_back()
         raise
+
+
+def _keep(name: str, tensor: Tensor, journal: Journal) -> None:
+    """Note the way back to a tensor's values by writing them over themselves.
+
+    Raises:
+        EditError: Torch cannot write it, or would load nothing into it, or not what the state dict says.
+    """
+    why = "on the meta device, without values" if tensor.is_meta else ""
+    why = why or ("several of its elements share memory" if overlaps_itself(tensor) else "")
+    why = why or (why_not_in_place(tensor) if tensor.is_nested and tensor.layout == torch.strided else "")
+    try:
+        if not why:
+            journal.put(tensor, tensor)
+            return
+    except (RuntimeError, TypeError) as error:
+        why = f"{why_not_in_place(tensor)} ({type(error).__name__} when it is written)"
+    raise EditError(
+        expected="tensors that values can be loaded into",
+        got=f"{name}: {why}",
+        fix="call model.to_empty(device=...) first if it is on the meta device; give an expanded tensor memory of its "
+        "own (.contiguous()); nothing was changed",
+    )
 
 
 def _missing(model: nn.Module, state: Mapping[str, Tensor]) -> Iterator[Surgery]:

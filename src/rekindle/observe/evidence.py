@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from rekindle.errors import PlanError
 from rekindle.graph import UnitGraph
 from rekindle.graph.modules import tensors_of
+from rekindle.graph.plain import is_counter, shapes_of, valueless, why_not_plain
 from rekindle.graph.unwrap import bare, refuse_sharded
 from rekindle.observe.gradients import HOW, Data, Gradients, Loss, Model, average_gradients
-from rekindle.observe.visit import batches_of, device_of
+from rekindle.observe.visit import batches_of, device_of, no_values
 from rekindle.seeds import global_seed
 
 Reference = nn.Module | Mapping[str, Tensor] | Callable[[], nn.Module]
@@ -32,6 +34,7 @@ class Evidence:
         data: The batches.
         example: Input for the model.
         frozen: Names of tensors that stay, for methods whose edits hang together; all others need not look.
+        not_plain: Those of them that hold no plain floats. Of them no initial value is needed.
     """
 
     reference: Mapping[str, Tensor] | None = None
@@ -40,13 +43,16 @@ class Evidence:
     data: Data | None = None
     example: Any = None
     frozen: frozenset[str] = frozenset()
+    not_plain: frozenset[str] = frozenset()
 
     def initial(self, tensor: str, like: tuple[int, ...], method: str) -> Tensor:
-        """Return the initial value of a tensor.
+        """Return the initial value of a tensor; of one that stays as it is whatever is planned, a stand-in without any.
 
         Raises:
-            PlanError: There is no reference, or it does not have this tensor in this shape.
+            PlanError: There is no reference, or it does not have this tensor in this shape, or not as plain floats.
         """
+        if tensor in self.not_plain:
+            return torch.empty(like, device="meta")
         if self.reference is None:
             raise PlanError(
                 expected=f"initial weights for {method}",
@@ -54,11 +60,19 @@ class Evidence:
                 fix="pass reference=: a state dict saved at the start, a fresh model, or a function that builds one",
             )
         found = self.reference.get(tensor)
-        if found is None or tuple(found.shape) != like:
+        shape = None if found is None else shapes_of({tensor: found})[tensor]
+        if found is None or shape != like:
             raise PlanError(
                 expected=f"a reference with {tensor} of shape {like}",
-                got="none of that name" if found is None else f"shape {tuple(found.shape)}",
+                got="none of that name" if found is None else f"shape {shape}",
                 fix="take the reference from the same architecture, under the same names",
+            )
+        why = "on the meta device, without values" if found.is_meta else why_not_plain(found)
+        if why and found.numel() and not is_counter(tensor, found):
+            raise PlanError(
+                expected=f"a reference with plain floats in {tensor}",
+                got=why,
+                fix="take the reference from the weights before they were converted, with their values",
             )
         return found.detach()
 
@@ -89,6 +103,8 @@ class Evidence:
                 got="no model" if self.model is None else "neither data= nor example=",
                 fix="pass the model itself, and data=, an iterable of batches, or example=, one batch of inputs",
             )
+        if empty := valueless(tensors_of(self.model)):
+            raise no_values(empty[0], method)
         if self.data is None:
             return self.model, self.example
         batch = next(batches_of(self.data, device_of(self.model.parameters()), method))

@@ -14,9 +14,10 @@ from rekindle.errors import EditError, PlanError
 from rekindle.graph import UnitGraph
 from rekindle.graph.export import as_call
 from rekindle.graph.modules import parameters_of
+from rekindle.graph.plain import valueless, why_not_plain
 from rekindle.graph.unwrap import bare, refuse_sharded
 from rekindle.kernels.precision import wide_dtype
-from rekindle.observe.visit import batches_of, device_of, size_of, visit
+from rekindle.observe.visit import batches_of, device_of, no_values, size_of, visit
 
 Data = Iterable[Any]
 Loss = Callable[[Any, Any], Tensor]  # (model, batch) -> scalar
@@ -79,8 +80,11 @@ def average_gradients(
         return _pass(state, leaves, {}, data, loss, alpha, graph)
     model = bare(model)
     parameters = parameters_of(model)
-    leaves = {name: p for name, p in parameters.items() if p.requires_grad}
-    frozen = {name: "frozen (requires_grad is False)" for name, p in parameters.items() if not p.requires_grad}
+    if empty := valueless(parameters):
+        raise no_values(empty[0], "gradients")
+    odd = {name: why for name, p in parameters.items() if (why := why_not_plain(p))}
+    leaves = {name: p for name, p in parameters.items() if p.requires_grad and name not in odd}
+    frozen = {name: "frozen (requires_grad is False)" for name, p in parameters.items() if not p.requires_grad} | odd
     with visit(model, seed, "gradients"):
         return _pass(model, leaves, frozen, data, loss, alpha, graph)
 
@@ -141,11 +145,13 @@ def _plain(gradient: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _leaves(state: Mapping[str, Tensor], graph: UnitGraph) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Return a state dict to differentiate by: parameters once each, buffers as copies."""
+    """Return a state dict to differentiate by: parameters once each, buffers and what is no plain floats as copies."""
     copies = {other for names in graph.aliases.values() for other in names}
-    leaves = {n: state[n].detach().requires_grad_() for n in graph.parameters if n in state}
-    buffers = {n: t.detach().clone() for n, t in state.items() if n not in graph.parameters and n not in copies}
-    return {**buffers, **leaves}, leaves
+    tensors = {name: tensor for name, tensor in state.items() if isinstance(tensor, Tensor)}
+    plain = [name for name in graph.parameters if name in tensors and not why_not_plain(tensors[name])]
+    leaves = {name: tensors[name].detach().requires_grad_() for name in plain}
+    others = {n: t.detach().clone() for n, t in tensors.items() if n not in leaves and n not in copies}
+    return {**others, **leaves}, leaves
 
 
 def _effective(average: Mapping[str, Tensor], values: Mapping[str, Tensor], graph: UnitGraph) -> dict[str, Tensor]:

@@ -54,6 +54,15 @@ def visit(model: nn.Module, seed: int, reason: str, *, everywhere: bool = False)
             module.training = mode
 
 
+def no_values(tensor: str, purpose: str) -> PlanError:
+    """Return the error of something that is to be computed from a model on the meta device."""
+    return PlanError(
+        expected=f"a model with values for {purpose}, which runs it",
+        got=f"{tensor} on the meta device, which has none",
+        fix="load the weights first",
+    )
+
+
 def batches_of(data: Any, device: torch.device | None, purpose: str) -> Iterator[Any]:
     """Yield the batches of `data`, with their tensors on the model's device.
 
