@@ -203,3 +203,15 @@ def test_draws_do_not_touch_the_global_generator():
     model(batch(0)[0]).sum().backward()
     keeper.step()
     assert keeper.recycled and torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_model_that_cannot_be_computed_with_is_refused():
+    with pytest.raises(KeeperError, match="weight on the meta device"):
+        rk.Keeper(nn.Linear(2, 2, device="meta"), None, "l2")
+    with pytest.raises(KeeperError, match="none; weight: complex64"):
+        rk.Keeper(nn.Linear(2, 2, dtype=torch.complex64), None, "l2")
+    mixed = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, dtype=torch.complex64))
+    keeper = rk.Keeper(mixed, None, "l2")
+    assert set(keeper.skipped) == {"1.weight", "1.bias"}
+    half = keeper.penalty() * 2 / 1e-4
+    assert float(half) == pytest.approx(sum(float(p.square().sum()) for p in mixed[0].parameters()), rel=1e-4)

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from torch import nn
+
 from rekindle.errors import KeeperError
+from rekindle.graph import UnitGraph
+from rekindle.graph.modules import parameters_of
+from rekindle.graph.plain import valueless
 from rekindle.methods.kinds import PerStepMethod, kind_of
 from rekindle.methods.state import MethodState
 
@@ -42,6 +47,24 @@ def refuse_nothing_to_recycle(
                 fix="pass an example that goes through the part you mean, unfreeze it (or frozen=True), or leave out "
                 f"{one.key} and take a method that needs no units, such as soft_rescale or selective_reinit",
             )
+
+
+def refuse_nothing_to_keep(model: nn.Module, graph: UnitGraph) -> None:
+    """Refuse a model of which no parameter can be computed with: none holds plain floats, or they have no values."""
+    empty = valueless(parameters_of(model))
+    if empty:
+        raise KeeperError(
+            expected="parameters with values",
+            got=f"{empty[0]} on the meta device, which has none",
+            fix="load the weights first, and make the Keeper then",
+        )
+    if graph.parameters and all(name in graph.not_plain for name in graph.parameters):
+        name, why = next(iter(graph.not_plain.items()))
+        raise KeeperError(
+            expected="a model with parameters of plain floats",
+            got=f"none; {name}: {why}",
+            fix="add trained parameters (adapters) to it, or take the model before it was converted",
+        )
 
 
 def changes_structure(method: Any) -> bool:

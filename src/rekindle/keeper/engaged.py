@@ -15,6 +15,7 @@ from rekindle.graph.fingerprint import Fingerprint
 from rekindle.graph.modules import tensors_of
 from rekindle.graph.surroundings import Surroundings
 from rekindle.keeper.acting import Actor
+from rekindle.keeper.checks import refuse_nothing_to_keep
 from rekindle.keeper.watching import begin_watching
 from rekindle.methods.kinds import PerStepMethod
 from rekindle.methods.planning import graph_of
@@ -33,7 +34,7 @@ class Engaged:
         watch: What is seen of activations, if any method looks at them.
         actor: Writes what methods want.
         fingerprint: Tells whether the model is still made of the same parts.
-        skipped: Groups and parameters that recyclers cannot treat, with the reason.
+        skipped: Groups that recyclers cannot treat, and parameters that no method can, with the reason.
     """
 
     graph: UnitGraph
@@ -86,6 +87,7 @@ def engage(
     """
     around = Surroundings(model)
     graph = graph_of(model, example, graph)
+    refuse_nothing_to_keep(model, graph)
     watch: Watch | None = None
     try:
         watch, skipped = begin_watching(methods, model, graph, example, frozen=frozen)

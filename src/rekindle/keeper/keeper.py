@@ -62,7 +62,7 @@ class Keeper:
         steps: Number of calls of `step`, skipped ones left out.
         recycled: How many units were recycled so far, by group.
         records: What recyclers did, the last 1,000 times.
-        skipped: Groups and parameters that recyclers cannot treat, with the reason.
+        skipped: Groups that recyclers cannot treat, and parameters that no method can, with the reason.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class Keeper:
 
     @property
     def skipped(self) -> dict[str, str]:
-        """Groups and parameters that recyclers cannot treat, with the reason."""
+        """Groups that recyclers cannot treat, and parameters that no method can, with the reason."""
         return self._engaged.skipped if self._engaged is not None else {}
 
     def penalty(self) -> Tensor | float:

@@ -12,8 +12,8 @@ from rekindle.edits.compiler import reset_compiler
 from rekindle.errors import KeeperError
 from rekindle.graph import UnitGraph
 from rekindle.keeper.checks import refuse_nothing_to_recycle
+from rekindle.methods.kept import frozen_in
 from rekindle.methods.kinds import PerStepMethod
-from rekindle.methods.planning import frozen_in
 from rekindle.methods.recycling import recyclable
 from rekindle.observe.activations import Watch
 
@@ -29,7 +29,7 @@ def begin_watching(
     wanted = [quantity for one in methods for quantity in getattr(one, "observes", ())]
     recyclers = [one for one in methods if one.kind == "recycler"]
     if not wanted and not recyclers:
-        return None, {}
+        return None, dict(graph.not_plain)
     if example is None:
         raise KeeperError(
             expected="example= for recyclers, which must see where units are written and read",

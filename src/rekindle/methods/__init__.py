@@ -90,6 +90,7 @@ _HOMES = {
     "tensors_of": "rekindle.graph.modules",
     "to_spec": "spec",
     "trace": "rekindle.graph",
+    "why_not_in_place": "rekindle.graph.plain",
     "wide_dtype": "rekindle.kernels.precision",
     "widened": "rekindle.kernels.precision",
 }
@@ -120,6 +121,7 @@ if TYPE_CHECKING:
     from rekindle.graph.modules import submodule as submodule
     from rekindle.graph.modules import tensors_of as tensors_of
     from rekindle.graph.names import matches as matches
+    from rekindle.graph.plain import why_not_in_place as why_not_in_place
     from rekindle.graph.regions import MatrixView as MatrixView
     from rekindle.graph.regions import UnitIndex as UnitIndex
     from rekindle.graph.regions import Where as Where

@@ -16,13 +16,12 @@ from rekindle.edits.transaction import Target
 from rekindle.errors import NoEffectWarning, PlanError
 from rekindle.graph import UnitGraph, trace
 from rekindle.graph.modules import parameters_of
-from rekindle.graph.names import is_statistic
+from rekindle.graph.plain import not_plain, not_plain_in, shapes_of
 from rekindle.graph.scan import scan
 from rekindle.graph.surroundings import restored_on_failure
+from rekindle.methods.kept import accounted, kept_in, without_kept
 from rekindle.methods.kinds import kind_of
 from rekindle.observe import Data, Loss, Reference, gather
-
-FROZEN = "frozen (requires_grad=False); frozen=True treats it"
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +46,7 @@ def graph_of(model: Target, example: Any, graph: UnitGraph | None = None) -> Uni
     """
     if graph is not None:
         _refuse_other_graph(model, graph)
-        return graph
+        return _held_to(model, graph)
     if not isinstance(model, nn.Module):
         raise PlanError(
             expected="graph= beside a state dict",
@@ -57,11 +56,35 @@ def graph_of(model: Target, example: Any, graph: UnitGraph | None = None) -> Uni
     return scan(model) if example is None else trace(model, example, strict=False)
 
 
+def _held_to(model: Target, graph: UnitGraph) -> UnitGraph:
+    """Return a graph without the tensors that hold no plain floats in this model, whatever they did when it was made.
+
+    Raises:
+        PlanError: The graph left tensors out that hold plain floats now.
+    """
+    if isinstance(model, nn.Module):
+        now, there = not_plain_in(model), set(graph.not_plain)
+    else:
+        now, there = not_plain(_tensors(model), graph.parameters), graph.not_plain.keys() & model.keys()
+    gone = [name for name in graph.not_plain if name in there and name not in now]
+    if gone:
+        raise PlanError(
+            expected="graph= of this model as it is",
+            got=f"one made when {gone[0]} was no tensor of plain floats ({graph.not_plain[gone[0]]})",
+            fix="trace the model again, or leave graph= out and pass example=",
+        )
+    return graph.leaving_out({name: why for name, why in now.items() if name not in graph.not_plain})
+
+
+def _tensors(state: Mapping[str, Any]) -> dict[str, Tensor]:
+    return {name: tensor for name, tensor in state.items() if isinstance(tensor, Tensor)}
+
+
 def _refuse_other_graph(model: Target, graph: UnitGraph) -> None:
     """Refuse a graph that does not have the parameters of a live model."""
     if not isinstance(model, nn.Module):
         return
-    shapes = {name: tuple(parameter.shape) for name, parameter in parameters_of(model).items()}
+    shapes = shapes_of(parameters_of(model))
     if shapes != {name: tuple(shape) for name, shape in graph.parameters.items()}:
         odd = sorted(set(shapes.items()) ^ {(name, tuple(shape)) for name, shape in graph.parameters.items()})
         raise PlanError(
@@ -92,14 +115,15 @@ def plan_link(method: Any, model: Target, graph: UnitGraph, given: Given, found:
             got=f"{method.key}, a method of kind {method.kind}",
             fix=f'write for example "fire"; {method.key} works beside a training: see `rekindle list {method.key}`',
         )
-    frozen = frozen_in(model) if not given.frozen else frozenset()
+    kept = kept_in(model, graph, frozen=given.frozen)
     with restored_on_failure(model if isinstance(model, nn.Module) else None):
         known = {"data": given.data, "loss": given.loss, "example": given.example}
         evidence = gather(given.reference, given.seed, model=model, graph=graph, **known)
-        content = named(method.plan(graph, replace(evidence, frozen=frozen), given.seed), method.key)
-    content = led(without_frozen(content, graph, frozen), found)
+        evidence = replace(evidence, frozen=frozenset(kept), not_plain=frozenset(graph.not_plain))
+        content = named(method.plan(graph, evidence, given.seed), method.key)
+    content = led(without_kept(content, graph, kept), found)
     copied = {name for each in found for name in each.tensors}
-    content = accounted(content, graph, frozen, copied, method.key)
+    content = accounted(content, graph, kept, copied, method.key)
     return content if isinstance(model, nn.Module) else _of_a_state_dict(content, model, graph)
 
 
@@ -107,10 +131,12 @@ def _of_a_state_dict(content: Edits, state: Mapping[str, Tensor], graph: UnitGra
     """Return a plan that says what a state dict does not tell, and which of its tensors are not in the graph."""
     known = {*graph.parameters, *graph.statistics(), *(other for others in graph.aliases.values() for other in others)}
     known |= {edit.tensor for edit in content.edits}
-    strange = [name for name, tensor in state.items() if name not in known and tensor.is_floating_point()]
-    skips = tuple(Skip(name, "not in the graph that was given") for name in strange)
+    tensors = _tensors(state)
+    strange = [name for name, tensor in tensors.items() if name not in known and tensor.is_floating_point()]
+    skips = [Skip(name, "not in the graph that was given") for name in strange]
+    skips += [Skip(name, f"no tensor but a {type(state[name]).__name__}") for name in state if name not in tensors]
     told = "a state dict does not tell which parameters are frozen: none was taken for it"
-    return replace(content, skips=content.skips + skips, notices=(*content.notices, told))
+    return replace(content, skips=(*content.skips, *skips), notices=(*content.notices, told))
 
 
 def named(content: Edits, key: str) -> Edits:
@@ -118,68 +144,6 @@ def named(content: Edits, key: str) -> Edits:
     edits = tuple(edit if edit.reason else replace(edit, reason=key) for edit in content.edits)
     surgery = tuple(each if each.reason else replace(each, reason=key) for each in content.surgery)
     return replace(content, edits=edits, surgery=surgery)
-
-
-def frozen_in(model: Target) -> frozenset[str]:
-    """Return the names of a model's frozen parameters, and of statistics that belong to frozen layers.
-
-    A state dict does not tell.
-    """
-    if not isinstance(model, nn.Module):
-        return frozenset()
-    still = {name for name, parameter in parameters_of(model).items() if not parameter.requires_grad}
-    layers = {name.rpartition(".")[0] for name in still}
-    trained = {name.rpartition(".")[0] for name, p in parameters_of(model).items() if p.requires_grad}
-    kept = [name for name, _ in model.named_buffers() if name.rpartition(".")[0] in layers - trained]
-    return frozenset(still) | frozenset(name for name in kept if is_statistic(name))
-
-
-def without_frozen(content: Edits, graph: UnitGraph, frozen: frozenset[str]) -> Edits:
-    """Return a plan without edits of frozen tensors, and of those that make sense only together with one."""
-    if not frozen:
-        return content
-    bound = _bound(graph)
-    kept, skips = [], dict.fromkeys(content.skips)
-    for edit in content.edits:
-        still = sorted({edit.tensor, *bound.get(edit.tensor, ())} & frozen)
-        if not still:
-            kept.append(edit)
-        elif edit.tensor in frozen:
-            skips[Skip(edit.tensor, FROZEN)] = None
-        else:
-            skips[Skip(edit.tensor, f"goes with {still[0]}, which is frozen")] = None
-    return replace(content, edits=tuple(kept), skips=tuple(skips))
-
-
-def _bound(graph: UnitGraph) -> dict[str, set[str]]:
-    """Return for each tensor those that are edited with it or not at all: direction and gain of weight_norm."""
-    bound: dict[str, set[str]] = {}
-    for gain, (direction, _) in graph.gains.items():
-        bound.setdefault(gain, set()).add(direction)
-        bound.setdefault(direction, set()).add(gain)
-    return bound
-
-
-def accounted(content: Edits, graph: UnitGraph, frozen: frozenset[str], copied: set[str], key: str) -> Edits:
-    """Return a plan that says something about every parameter: it is edited, or left alone with a reason."""
-    told = {edit.tensor for edit in content.edits} | {skip.tensor.partition("[")[0] for skip in content.skips}
-    told |= {name for operation in content.surgery for name in operation.freezes} | copied
-    silent = [name for name in graph.parameters if name not in told]
-    skips = tuple(Skip(name, _why(name, graph, frozen, key)) for name in silent)
-    return replace(content, skips=content.skips + skips)
-
-
-def _why(name: str, graph: UnitGraph, frozen: frozenset[str], key: str) -> str:
-    if name in frozen:
-        return FROZEN
-    if name in graph.uncovered:
-        return graph.uncovered[name]
-    if len(graph.parameters[name]) < 2:
-        return f"a vector (bias, scale or shift), which {key} leaves alone"
-    known = (
-        "not a weight that" if graph.traced or graph.weights_of(name) else "no weight of a layer that is known, which"
-    )
-    return f"{known} {key} treats with these settings"
 
 
 def warn_of_nothing(

@@ -53,6 +53,9 @@ def _reason_to_skip(graph: UnitGraph, group: Group, frozen: Collection[str]) -> 
         return {"output": "the model's output", "score": "queries and keys, which have no activation"}[group.kind]
     if group.leaves or not group.outgoing:
         return "it leaves the model, and cannot be silenced"
+    odd = [s.tensor for s in (*group.incoming, *group.norms, *group.outgoing) if s.tensor in graph.not_plain]
+    if odd:
+        return f"{odd[0]}: {graph.not_plain[odd[0]]}"
     if group.through:
         return f"it also passes into {', '.join(group.through)} without a weight, and cannot be silenced"
     both = sorted({a.tensor for a in group.incoming for b in group.outgoing if _same_elements(graph, a, b)})
@@ -234,7 +237,7 @@ def _taken_up(
 ) -> Iterator[Edit]:
     """Yield edits of the readers' biases: b <- b + (outgoing weights) @ (mean activation), as before on average."""
     gains = {direction: (gain, dim) for gain, (direction, dim) in graph.gains.items()}
-    trained = {name for name, p in parameters_of(model).items() if p.requires_grad}
+    trained = {name for name, p in parameters_of(model).items() if p.requires_grad and name not in graph.not_plain}
     for slot in group.outgoing:
         bias = bias_of(slot.tensor)
         if slot.tensor not in means or bias not in trained:

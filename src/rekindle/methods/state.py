@@ -46,14 +46,15 @@ class MethodContext:
     frozen: bool = False
 
     def trained(self) -> dict[str, Tensor]:
-        """Return the parameters that take gradients, by name; with `frozen` all of them."""
+        """Return the parameters that take gradients, by name; with `frozen` all of them that hold plain floats."""
         still = self.still()
         return {name: self.tensors[name] for name in parameters_of(self.model) if name not in still}
 
     def still(self) -> frozenset[str]:
-        """Return the names of the parameters that stay."""
+        """Return the names of the parameters that stay: frozen ones, and those that hold no plain floats."""
         named = parameters_of(self.model).items()
-        return frozenset(name for name, p in named if not p.requires_grad and not self.frozen)
+        still = frozenset(name for name, p in named if not p.requires_grad and not self.frozen)
+        return still | self.graph.not_plain.keys()
 
 
 class StartingWeights(Mapping[str, Tensor]):

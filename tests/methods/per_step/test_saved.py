@@ -31,3 +31,8 @@ def test_what_shares_memory_with_the_live_tensor_is_copied():
 def test_what_does_not_fit_is_told(state, got):
     with pytest.raises(KeeperError, match=rf"(?s)an average of shape \(3,\) for a.*got: {got}"):
         fitting(state, {"a": torch.zeros(3)}, "an average")
+
+
+def test_numbers_of_another_kind_are_refused():
+    with pytest.raises(KeeperError, match="a start of plain floats for a"):
+        fitting({"a": torch.ones(2, dtype=torch.int8)}, {"a": torch.ones(2)}, "a start")

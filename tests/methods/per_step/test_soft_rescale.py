@@ -215,7 +215,8 @@ def test_wrong_settings_and_references_are_refused():
         rk.method("soft_rescale:rebase_on_drop=1")
     with pytest.raises(PlanError, match=r"2\.weight of shape"):
         once(two_layers(), example=torch.zeros(1, 2), reference={"0.weight": torch.ones(2, 2)})
-    spread = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, device="meta"))
+    spread = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    spread.register_buffer("elsewhere", torch.zeros(2, device="meta"))
     with pytest.raises(KeeperError, match="cpu, meta"):
         once(spread, "soft_rescale:proportional=False")
 

@@ -183,6 +183,14 @@ def _draw(
 ) -> Callable[[Tensor], Tensor]:
     first = name.replace(f"{head}.new.", f"{head}.", 1) if _inside(name, f"{head}.new") else name
     shape = graph.parameters.get(name)
+    if name in graph.not_plain:
+        if 0 in (shape or ()):
+            return lambda old: old.clone()  # there is nothing to draw
+        raise PlanError(
+            expected=f"plain floats in {name}, which is drawn afresh",
+            got=graph.not_plain[name],
+            fix="name another head, or take the model before it was converted",
+        )
     if shape is not None and evidence.reference is not None:
         start = evidence.initial(first, shape, "plasticity_injection")
         return lambda old: start.to(old)

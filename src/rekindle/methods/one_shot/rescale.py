@@ -115,8 +115,9 @@ class Rescale:
             )
         wishes, targets, skips = [], [], []
         for wish in wishes_of(graph):
-            target = initial_norm(graph, evidence, wish, seed)
-            reason = self._reason_to_skip(wish, target, evidence)
+            kept = self._reason_to_keep(wish, evidence)
+            target = None if kept else initial_norm(graph, evidence, wish, seed)
+            reason = kept or _reason_to_skip(target)
             if reason:
                 skips.append(Skip(wish.name, reason))
             else:
@@ -128,19 +129,19 @@ class Rescale:
         tensor_of = {wish.name: wish.tensor for wish in wishes_of(graph)}
         return planned + Edits(skips=tuple(skip for skip in skips if tensor_of[skip.tensor] not in edited))
 
-    def _reason_to_skip(self, wish: Wish, target: float | None, evidence: Evidence) -> str:
+    def _reason_to_keep(self, wish: Wish, evidence: Evidence) -> str:
         if matches(wish.tensor, self.skip):
             return "named in skip"
         if wish.tensor in evidence.frozen:
             return "frozen; the others are fitted around it" if self.proportional else "frozen"
-        if target is None:
-            return "its initial norm is not known; pass reference= (the initial weights, or a function that builds it)"
-        return "" if target > 0 else "its initial norm is zero"
+        return ""
 
     def _together(self, graph: UnitGraph, evidence: Evidence, wishes: Sequence[Wish], aims: Sequence[Aim]) -> Edits:
         fixed = [n for n in graph.scale_constraints.blocks if matches(n, self.skip) or n in evidence.frozen]
         scaling = prepare(graph, wishes, fixed)
         now = tensors_of(evidence.model) if evidence.model is not None else None
+        if now and any(now[wish.tensor].is_meta for wish in wishes):
+            now = None  # no values yet
         known = [_log_factor(now, wish, aim) for wish, aim in zip(wishes, aims, strict=True)] if now else None
         edits = [
             _edit(name, part, scaling, aims, known, graph.parameters.get(name))
@@ -155,6 +156,12 @@ class Rescale:
             if name in left
         ]
         return Edits(tuple(edits), tuple(skips), _notices(graph) if edits else ())
+
+
+def _reason_to_skip(target: float | None) -> str:
+    if target is None:
+        return "its initial norm is not known; pass reference= (the initial weights, or a function that builds it)"
+    return "" if target > 0 else "its initial norm is zero"
 
 
 def initial_norm(graph: UnitGraph, evidence: Evidence, wish: Wish, seed: int) -> float | None:

@@ -23,6 +23,7 @@ from rekindle.methods import (
     parameters_of,
     scan,
     trace,
+    why_not_in_place,
 )
 
 CARD = Card(
@@ -110,6 +111,7 @@ class Muon:
                 fix="update torch, or choose another optimizer",
             )
         model = bare(model)
+        _refuse_not_trainable(parameters_of(model))
         if graph is None and example is not None:
             graph = trace(model, example, strict=False)
         stored = {name: by for name, by in _hidden(model, graph) if not matches(name, self.skip)}
@@ -140,6 +142,18 @@ class Muon:
                 weight_decay=self.adamw_weight_decay,
             )
         return {**made.param_groups[0], "algorithm": algorithm, "params": []}
+
+
+def _refuse_not_trainable(parameters: Mapping[str, nn.Parameter]) -> None:
+    """Refuse trained parameters whose elements AdamW cannot step one by one; complex ones it can."""
+    found = {name: why for name, p in parameters.items() if p.requires_grad and (why := why_not_in_place(p))}
+    if found:
+        name, why = next(iter(found.items()))
+        raise SettingsError(
+            expected="trained parameters whose elements can be written one by one",
+            got=f"{name}: {why}",
+            fix="freeze it (requires_grad_(False)), or make it dense with memory of its own",
+        )
 
 
 def _hidden(model: nn.Module, graph: UnitGraph | None) -> Iterator[tuple[str, bool]]:

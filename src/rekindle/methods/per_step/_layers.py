@@ -57,7 +57,7 @@ def matrices(context: MethodContext, skip: Collection[str]) -> tuple[list[Matrix
             found.append(Matrix(weight.name, _reader(context, weight)))
     known = {name for weight in context.graph.weights for name in (weight.tensor, *(weight.gain or ())[:1])}
     unknown = [name for name, tensor in context.trained().items() if tensor.dim() > 1 and name not in known]
-    return found, left | dict.fromkeys(unknown, "not known to be a weight")
+    return found, left | dict.fromkeys(unknown, "not known to be a weight") | dict(context.graph.not_plain)
 
 
 def biases(context: MethodContext) -> dict[str, tuple[Weight, ...]]:
@@ -66,8 +66,9 @@ def biases(context: MethodContext) -> dict[str, tuple[Weight, ...]]:
     for weight in context.graph.weights:
         by_tensor.setdefault(weight.tensor, []).append(weight)
     found: dict[str, dict[str, Weight]] = {}
+    odd = context.graph.not_plain
     for bias, tensor in (*_written_together(context), *_held_together(context)):
-        if context.tensors[bias].dim() == 1 and context.tensors[bias].requires_grad:
+        if bias not in odd and context.tensors[bias].dim() == 1 and context.tensors[bias].requires_grad:
             found.setdefault(bias, {}).update({weight.name: weight for weight in by_tensor.get(tensor, ())})
     return {bias: tuple(weights.values()) for bias, weights in found.items() if weights}
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from rekindle.errors import KeeperError
+from rekindle.graph.plain import why_not_plain
 
 
 def fitting(state: Mapping[str, Tensor], like: Mapping[str, Tensor], what: str) -> dict[str, Tensor]:
@@ -20,7 +21,7 @@ def fitting(state: Mapping[str, Tensor], like: Mapping[str, Tensor], what: str) 
         what: What they are, for the error.
 
     Raises:
-        KeeperError: A tensor is missing or has another shape.
+        KeeperError: A tensor is missing, has another shape, or holds no plain floats.
     """
     wrong = [name for name, tensor in like.items() if name not in state or state[name].shape != tensor.shape]
     if wrong:
@@ -29,6 +30,14 @@ def fitting(state: Mapping[str, Tensor], like: Mapping[str, Tensor], what: str) 
             expected=f"{what} of shape {tuple(like[wrong[0]].shape)} for {wrong[0]}",
             got=f"{got} ({len(wrong)} of {len(like)} tensors do not fit)",
             fix="use weights and states of a model with the same layers and names",
+        )
+    odd = {name: why for name in like if state[name].numel() and (why := why_not_plain(state[name]))}
+    if odd:
+        name, why = next(iter(odd.items()))
+        raise KeeperError(
+            expected=f"{what} of plain floats for {name}",
+            got=f"{why} ({len(odd)} of {len(like)} tensors are not)",
+            fix="use weights and states from before they were converted",
         )
     return {name: _apart(state[name].detach().to(tensor), tensor) for name, tensor in like.items()}
 
