@@ -15,8 +15,9 @@ STATE = {"fc.weight": torch.arange(12.0).reshape(3, 4), "fc.bias": torch.ones(3)
 def test_safetensors_file(tmp_path):
     save_file(STATE, tmp_path / "model.safetensors")
     for path in (tmp_path / "model.safetensors", tmp_path):
-        tensors, shapes = open_checkpoint(path)
-        assert shapes == {"fc.bias": (3,), "fc.weight": (3, 4)}
+        tensors, outlines, others = open_checkpoint(path)
+        assert {name: tuple(each.shape) for name, each in outlines.items()} == {"fc.bias": (3,), "fc.weight": (3, 4)}
+        assert all(each.is_meta and each.dtype == torch.float32 for each in outlines.values()) and not others
         assert all(torch.equal(tensors[name], STATE[name]) for name in STATE)
 
 
@@ -25,7 +26,7 @@ def test_shards(tmp_path):
         save_file({name: STATE[name]}, tmp_path / f"model-{number}.safetensors")
     index = {"weight_map": {name: f"model-{number}.safetensors" for number, name in enumerate(STATE)}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-    tensors, _ = open_checkpoint(tmp_path)
+    tensors = open_checkpoint(tmp_path)[0]
     assert set(tensors) == set(STATE)
     assert torch.equal(tensors["fc.weight"], STATE["fc.weight"])
     (tmp_path / "model-1.safetensors").unlink()
@@ -36,8 +37,8 @@ def test_shards(tmp_path):
 @pytest.mark.parametrize("wrap", [lambda s: s, lambda s: {"state_dict": s, "epoch": 3}])
 def test_torch_file(tmp_path, wrap):
     torch.save(wrap(STATE), tmp_path / "model.pt")
-    tensors, shapes = open_checkpoint(tmp_path / "model.pt")
-    assert shapes["fc.weight"] == (3, 4)
+    tensors, outlines, _ = open_checkpoint(tmp_path / "model.pt")
+    assert tuple(outlines["fc.weight"].shape) == (3, 4)
     assert torch.equal(tensors["fc.bias"], STATE["fc.bias"])
 
 
@@ -65,3 +66,17 @@ def test_torn_files_are_refused(tmp_path, keep):
 def test_a_missing_file(tmp_path):
     with pytest.raises(rk.RekindleError, match="no file"):
         open_checkpoint(tmp_path / "nothing.safetensors")
+
+
+def test_types_are_known_without_reading(tmp_path):
+    types = ("float8_e4m3fn", "float8_e5m2", "int8", "uint8", "bfloat16", "int64", "bool")
+    state = {name: torch.ones(2, 2).to(getattr(torch, name)) for name in types}
+    save_file(state, tmp_path / "model.safetensors")
+    _, outlines, _ = open_checkpoint(tmp_path / "model.safetensors")
+    assert {name: each.dtype for name, each in outlines.items()} == {name: t.dtype for name, t in state.items()}
+
+
+def test_entries_that_hold_tensors_in_another_form_are_named(tmp_path):
+    torch.save({**STATE, "packed": (torch.ones(2), None), "epoch": 3}, tmp_path / "model.pt")
+    tensors, _, others = open_checkpoint(tmp_path / "model.pt")
+    assert set(tensors) == set(STATE) and others == {"packed": "no tensor but a tuple with tensors in it"}

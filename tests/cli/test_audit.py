@@ -70,3 +70,10 @@ def test_mistakes_are_three_lines(folder, capsys):
         assert main(["audit", *words]) == 2
         said = capsys.readouterr().err
         assert told in said and said.startswith("expected: ") and "what to do: " in said
+
+
+def test_a_file_with_other_numbers(folder, capsys):
+    state = {**network().state_dict(), "base.weight": torch.ones(4, 4, dtype=torch.int8)}
+    save_file(state, folder / "mixed.safetensors")
+    assert main(["audit", "mixed.safetensors"]) == 0
+    assert "left out: base.weight: int8" in capsys.readouterr().out

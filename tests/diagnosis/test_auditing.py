@@ -221,3 +221,26 @@ def test_json_is_plain(tmp_path):
     content = json.loads(found.to_json(tmp_path / "audit.json").read_text())
     assert content["readings"]["dfi"]["summary"] == pytest.approx(found.readings["dfi"].summary)
     assert content["findings"] == []
+
+
+def test_tensors_of_other_numbers_are_left_out_by_name(tmp_path):
+    state = {
+        "a.weight": torch.randn(4, 4),
+        "b.weight": torch.ones(4, 4, dtype=torch.int8),
+        "c.weight": torch.full((4, 4), float("nan")).to(torch.float8_e5m2),
+        "table": torch.arange(16).reshape(4, 4),
+        "n.num_batches_tracked": torch.tensor(3),
+    }
+    save_file(state, tmp_path / "model.safetensors")
+    for source in (state, tmp_path / "model.safetensors"):
+        found = rk.audit(source, reference={name: tensor.clone() for name, tensor in state.items()})
+        assert set(found.left_out) == {"b.weight", "c.weight", "table"}
+        assert set(found.readings["weight_norm"].parts) == {"a.weight"}
+        assert "left out: b.weight: int8" in str(found) and "float8_e5m2" in found.to_dict()["left_out"]["c.weight"]
+    assert "table" in found.to_html(tmp_path / "page.html").read_text()
+
+
+def test_a_reference_of_other_numbers_is_no_start():
+    model = nn.Sequential(nn.Linear(4, 4))
+    found = rk.audit(model, reference={**model.state_dict(), "0.weight": torch.ones(4, 4, dtype=torch.int8)})
+    assert "int8" in found.skipped["sfe"] and "int8" in found.skipped["distance_from_init"]

@@ -11,9 +11,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from rekindle.errors import RekindleError
 
+TYPES = {  # of safetensors, by torch's names
+    **{"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "C64": "complex64"},
+    **{"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu", "BOOL": "bool"},
+    **{"I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8"},
+    **{"U64": "uint64", "U32": "uint32", "U16": "uint16", "U8": "uint8"},
+}
 NESTED = ("state_dict", "model", "model_state_dict", "module")  # where trainers put the weights
 
 
@@ -21,12 +28,12 @@ class StoredTensors(Mapping[str, Tensor]):
     """The tensors of a checkpoint; each is read when it is asked for, and not kept.
 
     Attributes:
-        shapes: Shape of each tensor, known without reading it.
+        outlines: Of each tensor its shape and type, known without reading it: a tensor on the meta device.
     """
 
-    def __init__(self, files: Mapping[str, Path], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    def __init__(self, files: Mapping[str, Path], outlines: Mapping[str, Tensor]) -> None:
         """Take for each tensor the file that holds it."""
-        self._files, self.shapes = dict(files), dict(shapes)
+        self._files, self.outlines = dict(files), dict(outlines)
 
     def __getitem__(self, name: str) -> Tensor:
         """Read one tensor."""
@@ -45,8 +52,10 @@ class StoredTensors(Mapping[str, Tensor]):
         return len(self._files)
 
 
-def open_checkpoint(path: str | os.PathLike[str]) -> tuple[Mapping[str, Tensor], dict[str, tuple[int, ...]]]:
-    """Return the tensors of a checkpoint and their shapes.
+def open_checkpoint(path: str | os.PathLike[str]) -> tuple[Mapping[str, Tensor], dict[str, Tensor], dict[str, str]]:
+    """Return the tensors of a checkpoint, what is known of them without reading them, and entries that are no tensors.
+
+    The second are tensors of the same shapes and types, possibly on the meta device; the third say what they are.
 
     Args:
         path: A .safetensors file, an index of shards (.safetensors.index.json), a folder with either, or a file of
@@ -59,12 +68,12 @@ def open_checkpoint(path: str | os.PathLike[str]) -> tuple[Mapping[str, Tensor],
     if path.name.endswith(".index.json"):
         stored = _sharded(path)
     elif path.suffix == ".safetensors":
-        shapes = _shapes(path)
-        stored = StoredTensors(dict.fromkeys(shapes, path), shapes)
+        outlines = _outlines(path)
+        stored = StoredTensors(dict.fromkeys(outlines, path), outlines)
     else:
-        tensors = _torch_file(path)
-        return tensors, {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    return stored, stored.shapes
+        tensors, others = _torch_file(path)
+        return tensors, tensors, others
+    return stored, stored.outlines, {}
 
 
 def _file(path: Path) -> Path:
@@ -83,7 +92,7 @@ def _file(path: Path) -> Path:
     return path
 
 
-def _shapes(path: Path) -> dict[str, tuple[int, ...]]:
+def _outlines(path: Path) -> dict[str, Tensor]:
     """Read the header of a safetensors file and see that the file is whole."""
     try:
         with path.open("rb") as file:
@@ -100,7 +109,12 @@ def _shapes(path: Path) -> dict[str, tuple[int, ...]]:
             got=f"{path.stat().st_size} bytes that are torn, or something else",
             fix="copy or download it again; a training that was killed while saving leaves such files",
         )
-    return {name: tuple(entry["shape"]) for name, entry in entries.items()}
+    return {name: _outline(entry["shape"], entry["dtype"]) for name, entry in entries.items()}
+
+
+def _outline(shape: list[int], dtype: str) -> Tensor:
+    """Return a tensor without values; a type that is not known here counts as bits without a meaning."""
+    return torch.empty(shape, dtype=getattr(torch, TYPES.get(dtype, "bits8")), device="meta")
 
 
 def _sharded(index: Path) -> StoredTensors:
@@ -117,13 +131,13 @@ def _sharded(index: Path) -> StoredTensors:
             got=f"{missing[0]} is missing",
             fix="download it too",
         )
-    shapes = {file: _shapes(index.parent / file) for file in dict.fromkeys(where.values())}
+    outlines = {file: _outlines(index.parent / file) for file in dict.fromkeys(where.values())}
     return StoredTensors(
-        {name: index.parent / file for name, file in where.items()}, {n: shapes[f][n] for n, f in where.items()}
+        {name: index.parent / file for name, file in where.items()}, {n: outlines[f][n] for n, f in where.items()}
     )
 
 
-def _torch_file(path: Path) -> dict[str, Tensor]:
+def _torch_file(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     try:
         content: Any = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:
@@ -135,9 +149,29 @@ def _torch_file(path: Path) -> dict[str, Tensor]:
     for key in NESTED:
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]
-    tensors = {k: v for k, v in content.items() if isinstance(v, Tensor)} if isinstance(content, Mapping) else {}
+    tensors, others = parted(content) if isinstance(content, Mapping) else ({}, {})
     if not tensors:
         raise RekindleError(
             expected="a state dict: names and tensors", got=f"a {type(content).__name__}", fix="save model.state_dict()"
         )
-    return tensors
+    return tensors, others
+
+
+def parted(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return the tensors of a state dict, and of entries that hold tensors in another form what they are.
+
+    Quantized layers keep theirs in tuples; counters, settings and the like hold none and are not told of.
+
+    Example:
+        >>> parted({"fc.weight": torch.zeros(1), "packed": (torch.zeros(1), None), "epoch": 3})[1]
+        {'packed': 'no tensor but a tuple with tensors in it'}
+    """
+    tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
+    packed = [name for name, value in state.items() if name not in tensors and _holds_tensors(value)]
+    return tensors, {name: f"no tensor but a {type(state[name]).__name__} with tensors in it" for name in packed}
+
+
+def _holds_tensors(value: Any) -> bool:
+    if isinstance(value, torch.ScriptObject):
+        return True
+    return any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(value))

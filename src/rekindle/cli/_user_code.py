@@ -27,7 +27,7 @@ def built(factory: str, checkpoint: str) -> nn.Module:
             got=type(model).__name__,
             fix="name a function without arguments that builds it",
         )
-    tensors, _ = open_checkpoint(checkpoint)
+    tensors = open_checkpoint(checkpoint)[0]
     try:
         model.load_state_dict(dict(tensors))
     except RuntimeError as error:

@@ -23,6 +23,7 @@ from rekindle.comparison.trials import CompareError, Make, TrialSetup, run_all
 from rekindle.errors import RekindleError
 from rekindle.graph import UnitGraph, trace
 from rekindle.graph.modules import tensors_of
+from rekindle.graph.plain import why_not_plain
 from rekindle.graph.scan import scan
 from rekindle.graph.unwrap import bare
 from rekindle.keeper.checks import refuse_method
@@ -199,7 +200,13 @@ def _checked_model(model: Any) -> nn.Module:
         )
     inner = bare(model)
     for name, tensor in tensors_of(inner).items():
-        if tensor.is_floating_point() and not finite(tensor):
+        if tensor.is_meta or tensor.is_nested:
+            raise CompareError(
+                expected="tensors with values and one shape, so that copies can be trained",
+                got=f"{name}: " + ("on the meta device, without values" if tensor.is_meta else why_not_plain(tensor)),
+                fix="load the weights first, and give the model without nested tensors",
+            )
+        if tensor.is_floating_point() and not why_not_plain(tensor) and not finite(tensor):
             raise CompareError(
                 expected="finite values in every tensor",
                 got=f"NaN or infinite ones in {name}",

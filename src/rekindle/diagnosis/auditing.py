@@ -14,11 +14,12 @@ from rich.progress import Progress
 from rich.table import Table
 from torch import Tensor, nn
 
-from rekindle.checkpoint.read import open_checkpoint
+from rekindle.checkpoint.read import open_checkpoint, parted
 from rekindle.diagnosis.findings import Finding, find
 from rekindle.errors import RekindleError
 from rekindle.graph import UnitGraph, trace
 from rekindle.graph.modules import tensors_of
+from rekindle.graph.plain import not_plain, shapes_of, valueless
 from rekindle.graph.scan import scan
 from rekindle.graph.scan_state_dict import scan_state_dict
 from rekindle.graph.surroundings import restored_on_failure
@@ -45,6 +46,7 @@ class Audit:
         fresh: The same for a fresh network of the same class, as far as rules compare with it.
         skipped: Metrics that were not run, with the reason.
         findings: What the rules say, serious first.
+        left_out: Tensors that no metric of weights looks at, because they hold no plain floats, with the reason.
     """
 
     subject: str
@@ -53,6 +55,7 @@ class Audit:
     skipped: Mapping[str, str]
     findings: tuple[Finding, ...]
     graph: UnitGraph | None = field(default=None, repr=False)
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def healthy(self) -> bool:
@@ -67,6 +70,7 @@ class Audit:
             "readings": {key: _reading(reading) for key, reading in self.readings.items()},
             "fresh": {key: _reading(reading) for key, reading in self.fresh.items()},
             "skipped": dict(self.skipped),
+            "left_out": dict(self.left_out),
         }
 
     def to_json(self, path: str | Path) -> Path:
@@ -98,6 +102,7 @@ class Audit:
             table.add_row(*row)
         lines.append(render(table))
         lines += [f"not run: {key}: {reason}" for key, reason in self.skipped.items()]
+        lines += [f"left out: {name}: {reason}" for name, reason in self.left_out.items()]
         return "\n".join(lines)
 
 
@@ -150,7 +155,7 @@ def audit(
     wanted = _wanted(metrics, probe)
     with restored_on_failure(model if isinstance(model, nn.Module) else None):
         inputs, named = _inputs_of(model, data, example, loss, reference, seed)
-        _refuse_not_finite(inputs.tensors)
+        _refuse_not_finite(inputs.tensors, inputs.graph.not_plain)
         fresh = _fresh_inputs(inputs) if compare else None
         steps = [*wanted, *([key for key in wanted if key in COMPARED] if fresh else [])]
         with Progress(transient=True, disable=not progress) as bar:
@@ -161,7 +166,8 @@ def audit(
 
             readings, skipped = _read_all(inputs, wanted, tick)
             usual = _read_all(fresh, [key for key in wanted if key in COMPARED], tick)[0] if fresh else {}
-    return Audit(named, readings, usual, skipped, find(readings, usual, thresholds), inputs.graph)
+    found = find(readings, usual, thresholds)
+    return Audit(named, readings, usual, skipped, found, inputs.graph, inputs.graph.not_plain)
 
 
 def _wanted(metrics: Sequence[str] | None, probe: bool) -> list[str]:
@@ -202,10 +208,13 @@ def _inputs_of(
 ) -> tuple[MetricInputs, str]:
     start = gather(reference, seed).reference
     if not isinstance(model, nn.Module):
-        tensors, shapes = _stored(model)
+        tensors, outlines, others = _stored(model)
         name = str(Path(model).name) if isinstance(model, (str, os.PathLike)) else "a state dict"
-        return MetricInputs(tensors, scan_state_dict(shapes), start, seed=seed), name
+        _refuse_meta(tensors if outlines is tensors else {})
+        graph = scan_state_dict(shapes_of(outlines)).leaving_out(not_plain(outlines, outlines) | others)
+        return MetricInputs(tensors, graph, start, seed=seed), name
     model = bare(model)
+    _refuse_meta(tensors_of(model))
     batches = _kept(data)
     if example is None and batches:
         first = batches[0]
@@ -217,11 +226,11 @@ def _inputs_of(
     return inputs, type(model).__name__
 
 
-def _stored(model: Any) -> tuple[Mapping[str, Tensor], dict[str, tuple[int, ...]]]:
+def _stored(model: Any) -> tuple[Mapping[str, Tensor], dict[str, Tensor], dict[str, str]]:
     if isinstance(model, Mapping):
         refuse_sharded(model)
-        tensors = {name: tensor for name, tensor in model.items() if isinstance(tensor, Tensor)}
-        return tensors, {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        tensors, others = parted(model)
+        return tensors, tensors, others
     if isinstance(model, (str, os.PathLike)):
         return open_checkpoint(model)
     raise RekindleError(
@@ -248,8 +257,17 @@ def _labeled(batch: Any) -> bool:
     return isinstance(batch, Mapping) or (pair and not batch[1].is_floating_point())
 
 
-def _refuse_not_finite(tensors: Mapping[str, Tensor]) -> None:
-    for name in tensors:
+def _refuse_meta(tensors: Mapping[str, Tensor]) -> None:
+    if empty := valueless(tensors):
+        raise RekindleError(
+            expected="a model with values",
+            got=f"{empty[0]} on the meta device, which has none",
+            fix="load the weights first; rk.trace shows its structure as it is",
+        )
+
+
+def _refuse_not_finite(tensors: Mapping[str, Tensor], left_out: Mapping[str, str]) -> None:
+    for name in (name for name in tensors if name not in left_out):
         tensor = tensors[name]
         if tensor.is_floating_point() and not finite(tensor):
             bad = int((~torch.isfinite(tensor)).sum())
@@ -261,8 +279,12 @@ def _refuse_not_finite(tensors: Mapping[str, Tensor]) -> None:
 
 
 def _fresh_inputs(inputs: MetricInputs) -> MetricInputs | None:
-    """Return a fresh network of the same class: the reference, else by its own initializers; None without either."""
-    known = {name: _initial(inputs, name) for name in inputs.graph.parameters}
+    """Return a fresh network of the same class: the reference, else by its own initializers; None without either.
+
+    Tensors that hold no plain floats are in it as they are.
+    """
+    plain = [name for name in inputs.graph.parameters if name not in inputs.graph.not_plain]
+    known = {name: _initial(inputs, name) for name in plain}
     if any(value is None for value in known.values()) or not known:
         return None
     tensors = {name: tensor.to(inputs.tensors[name]) for name, tensor in known.items() if tensor is not None}

@@ -18,10 +18,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from rekindle.errors import PlanError
 from rekindle.graph.modules import call_with, parameters_of
 from rekindle.graph.names import canonical
+from rekindle.graph.plain import not_plain_in, why_not_plain
 from rekindle.graph.unwrap import bare
 from rekindle.metrics.reading import MetricInputs
 from rekindle.observe.features import resting
 from rekindle.observe.visit import batches_of, device_of, size_of
+from rekindle.text import counted
 
 Parameters = dict[str, Tensor]
 
@@ -68,15 +70,15 @@ class MeanLoss:
             yield
 
     def parameters(self, *, trained_only: bool) -> Parameters:
-        """Return the parameters by name, detached; of floats, and if asked only those that take gradients."""
+        """Return the parameters by name, detached; of plain floats, and if asked only those that take gradients."""
         named = parameters_of(self.model).items()
-        return {n: p.detach() for n, p in named if p.is_floating_point() and (p.requires_grad or not trained_only)}
+        return {n: p.detach() for n, p in named if (p.requires_grad or not trained_only) and not why_not_plain(p)}
 
     def one(self, parameters: Mapping[str, Tensor], batch: Any) -> Tensor:
         """Return the loss of one batch, a scalar."""
         # Copies of the buffers, because torch.func does not let a model write into what it has not been given.
         exchanged = dict(parameters) | {canonical(name): buffer.clone() for name, buffer in self.model.named_buffers()}
-        value = call_with(self.closed, {f"model.{name}": t for name, t in exchanged.items()}, (batch,), {})
+        value = self._called({f"model.{name}": t for name, t in exchanged.items()}, batch)
         if not isinstance(value, Tensor) or value.numel() != 1:
             raise PlanError(
                 expected="a loss that is one number",
@@ -84,6 +86,19 @@ class MeanLoss:
                 fix="average it inside your loss function, as in .mean()",
             )
         return value.reshape(())
+
+    def _called(self, tensors: Mapping[str, Tensor], batch: Any) -> Any:
+        try:
+            return call_with(self.closed, tensors, (batch,), {})
+        except RuntimeError as error:
+            odd = not_plain_in(self.model)
+            if not odd:
+                raise
+            raise PlanError(
+                expected="a model that runs with its parameters exchanged, as torch.func does it",
+                got=f"{type(error).__name__}: {str(error).partition(chr(10))[0]}; it has {counted(list(odd))}",
+                fix="leave metrics of the loss out, or give the model without what holds no plain floats",
+            ) from error
 
     def __call__(self, parameters: Mapping[str, Tensor]) -> float:
         """Return the mean loss, without gradients."""

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from rekindle.errors import PlanError
 from rekindle.graph import UnitGraph, Weight
+from rekindle.graph.plain import why_not_plain
 from rekindle.kernels.spectra import singular_values
 from rekindle.metrics.reading import MetricInputs
 
@@ -23,10 +24,10 @@ def weights_of(graph: UnitGraph, *, embeddings: bool = False) -> list[Weight]:
 
 
 def left_out(graph: UnitGraph, *, embeddings: bool = False) -> dict[str, str]:
-    """Return the weights that `weights_of` leaves out, with the reason."""
+    """Return the weights that `weights_of` leaves out, and tensors that hold no plain floats, with the reason."""
     taken = {weight.name for weight in weights_of(graph, embeddings=embeddings)}
     rest = (weight for weight in graph.weights if weight.name not in taken)
-    return {weight.name: COMPUTED if weight.computed else EMBEDDING for weight in rest}
+    return {weight.name: COMPUTED if weight.computed else EMBEDDING for weight in rest} | dict(graph.not_plain)
 
 
 def as_float(tensor: Tensor) -> Tensor:
@@ -61,7 +62,7 @@ def checked_reference(inputs: MetricInputs, names: set[str]) -> Mapping[str, Ten
     """Return the reference, if it has these tensors.
 
     Raises:
-        PlanError: There is no reference, or it lacks tensors.
+        PlanError: There is no reference, or it lacks tensors, or holds other than plain floats in them.
     """
     missing = sorted(names - set(inputs.reference or ()))
     if inputs.reference is None or missing:
@@ -69,6 +70,13 @@ def checked_reference(inputs: MetricInputs, names: set[str]) -> Mapping[str, Ten
             expected="reference= with the initial value of every weight",
             got="no reference" if inputs.reference is None else f"a reference without {', '.join(missing[:3])}",
             fix="pass the state dict that was saved before training",
+        )
+    odd = {name: why for name in sorted(names) if (why := why_not_plain(inputs.reference[name]))}
+    if odd:
+        raise PlanError(
+            expected="reference= with plain floats",
+            got="; ".join(f"{name}: {why}" for name, why in list(odd.items())[:3]),
+            fix="pass the state dict that was saved before it was converted",
         )
     return inputs.reference
 

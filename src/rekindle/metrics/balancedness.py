@@ -80,6 +80,9 @@ def _not_rescalable(graph: UnitGraph, group: Group) -> str:
         return f"its units are {group.kind}, or leave by another way than weights"
     if places := graph.non_homogeneous.get(group.name):
         return f"passes {places[0]}"
+    every = (*group.incoming, *group.norms, *group.outgoing)
+    if odd := next((slot.tensor for slot in every if slot.tensor in graph.not_plain), ""):
+        return f"{odd}: {graph.not_plain[odd]}"
     if any(weight.tied or weight.computed for slot in _slots(graph, group) for weight in graph.weights_of(slot.tensor)):
         return "has a tied or computed weight"
     normalized = [slot for slot in group.norms if slot.kind != "shift"]

@@ -41,11 +41,12 @@ def distance_from_init(weight: Tensor, initial: Tensor) -> float:
 def measure(inputs: MetricInputs) -> Reading:
     """Return the distance of each parameter, and of all together."""
     graph = inputs.graph
-    reference = checked_reference(inputs, set(graph.parameters))
+    names = [name for name in graph.parameters if name not in graph.not_plain]
+    reference = checked_reference(inputs, set(names))
     normed = {weight.tensor: weight for weight in graph.weights if weight.gain is not None}
     parts: dict[str, float] = {}
     lengths: dict[str, tuple[float, float]] = {}
-    for name in graph.parameters:
+    for name in names:
         if name in graph.gains:
             continue  # goes with its direction
         pair = (inputs.tensors, reference)
@@ -56,5 +57,6 @@ def measure(inputs: MetricInputs) -> Reading:
         "relative": {name: over(parts[name], before) for name, (_, before) in lengths.items()},
         "norm_ratio": {name: over(now, before) for name, (now, before) in lengths.items()},
         "relative_summary": over(math.hypot(*parts.values()), math.hypot(*(before for _, before in lengths.values()))),
+        "left_out": dict(graph.not_plain),
     }
     return Reading(METRIC.key, math.hypot(*parts.values()), parts, details)

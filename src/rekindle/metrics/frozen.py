@@ -109,9 +109,15 @@ def _cannot_be_judged(graph: UnitGraph, group: Group) -> str:
     if group.leaves or group.through or not weight_slots(graph, group.outgoing):
         return "its units leave the model, or pass on without a weight"
     tensors = {slot.tensor for slot in (*group.incoming, *group.outgoing)}
+    if odd := next((name for name in _tensors(group) if name in graph.not_plain), ""):
+        return f"{odd}: {graph.not_plain[odd]}"
     if any(weight.computed for tensor in tensors for weight in graph.weights_of(tensor)):
         return "a layer uses a value computed from its weight"
     return "" if weight_slots(graph, group.incoming) else "no weight writes its units"
+
+
+def _tensors(group: Group) -> list[str]:
+    return [slot.tensor for slot in (*group.incoming, *group.norms, *group.outgoing)]
 
 
 def _count(inputs: MetricInputs, group: Group, cutoff: float, strict: bool) -> tuple[dict[str, int], list[int]]:

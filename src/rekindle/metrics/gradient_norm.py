@@ -46,10 +46,15 @@ def measure(inputs: MetricInputs) -> Reading:
     loss = MeanLoss(inputs)
     parameters = loss.parameters(trained_only=True)
     if not parameters:
-        raise PlanError(expected="parameters that take gradients", got="all frozen", fix="set requires_grad")
+        raise PlanError(
+            expected="parameters of plain floats that take gradients",
+            got="none: all are frozen, or of other numbers",
+            fix="set requires_grad",
+        )
     with loss.open(METRIC.key):
         gradients = loss.gradient(parameters)
     parts = {name: gradient_norm([gradient]) for name, gradient in gradients.items()}
     sizes = {name: gradient_norm([parameter]) for name, parameter in parameters.items()}
     relative = {name: parts[name] / size for name, size in sizes.items() if size > 0}
-    return Reading(METRIC.key, gradient_norm(gradients.values()), parts, {"relative": relative})
+    details = {"relative": relative, "left_out": dict(inputs.graph.not_plain)}
+    return Reading(METRIC.key, gradient_norm(gradients.values()), parts, details)

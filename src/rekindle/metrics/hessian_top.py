@@ -105,7 +105,11 @@ def measure(inputs: MetricInputs) -> Reading:
     loss = MeanLoss(inputs, SAMPLES)
     parameters = loss.parameters(trained_only=True)
     if not parameters:
-        raise PlanError(expected="parameters that take gradients", got="all frozen", fix="set requires_grad")
+        raise PlanError(
+            expected="parameters of plain floats that take gradients",
+            got="none: all are frozen, or of other numbers",
+            fix="set requires_grad",
+        )
 
     def product(v: Tensor) -> Tensor:
         found = joined(loss.product(parameters, split(v, parameters)), parameters)
@@ -120,7 +124,7 @@ def measure(inputs: MetricInputs) -> Reading:
     size = sum(parameter.numel() for parameter in parameters.values())
     with loss.open(METRIC.key):
         [largest] = hessian_top(product, size, seed=inputs.seed)
-    return Reading(METRIC.key, largest, details={"samples": loss.samples})
+    return Reading(METRIC.key, largest, details={"samples": loss.samples, "left_out": dict(inputs.graph.not_plain)})
 
 
 def split(vector: Tensor, like: Parameters) -> Parameters:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from rekindle.graph import UnitGraph
 from rekindle.graph.lipschitz import NOT_FOLLOWED, Own, Step
+from rekindle.graph.plain import why_not_plain
 from rekindle.kernels.spectra import convolution_bound
 from rekindle.metrics._matrices import as_float, groups_of, left_out, spectra
 from rekindle.metrics.reading import MetricCard, MetricInputs, Reading
@@ -98,6 +99,9 @@ def _own(step: Step, inputs: MetricInputs, parts: Mapping[str, float]) -> tuple[
     missing = [name for name in step.own.tensors if name not in inputs.tensors]
     if missing:
         return math.nan, f"{step.location} uses {missing[0]}, whose value is not given"
+    odd = [name for name in step.own.tensors if why_not_plain(inputs.tensors[name])]
+    if odd:
+        return math.nan, f"{step.location} uses {odd[0]}: {why_not_plain(inputs.tensors[odd[0]])}"
     return alone * (_from_tensors(step.own, inputs) if step.own.stored else 1.0), ""
 
 
@@ -107,7 +111,7 @@ def _weight(step: Step, graph: UnitGraph, parts: Mapping[str, float]) -> tuple[f
     names = [weight.name for weight in graph.weights_of(step.own.tensors[0])]
     out = [name for name in names if name not in parts]
     if out or not names:
-        why = left_out(graph).get(out[0], "") if out else "its matrix is not known"
+        why = left_out(graph).get(out[0] if out else step.own.tensors[0], "its matrix is not known")
         return math.nan, f"{step.location} uses {step.own.tensors[0]}: {why}"
     return math.hypot(*(parts[name] for name in names)) if len(names) > 1 else parts[names[0]], ""
 

@@ -106,5 +106,6 @@ def measure(inputs: MetricInputs) -> Reading:
         "curve": [list(point) for point in zip(curve.sizes, curve.means, curve.deviations, strict=True)],
         "changes": [list(each) for each in curve.changes],
         "samples": loss.samples,
+        "left_out": dict(inputs.graph.not_plain),
     }
     return Reading(METRIC.key, curve.means[curve.sizes.index(SIZE)], details=details)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from rekindle.errors import PlanError
 from rekindle.graph.modules import tensors_of
 from rekindle.graph.names import canonical
+from rekindle.graph.plain import why_not_in_place
 from rekindle.graph.unwrap import bare
 from rekindle.metrics.reading import MetricCard, MetricInputs, Reading
 from rekindle.observe.features import labels_of
@@ -209,16 +210,20 @@ def _fresh(inputs: MetricInputs, factory: Callable[[], nn.Module] | None, seed: 
     own = tensors_of(model)
     values, unknown = {}, []
     for name in (*graph.parameters, *graph.statistics()):
-        drawn = graph.fresh(name, tuple(own[name].shape), seed, METRIC.key)
-        drawn = (inputs.reference or {}).get(name) if drawn is None else drawn
+        drawn = None if name in graph.not_plain else _drawn(inputs, name, own[name], seed)
         if drawn is None:
             unknown.append(name)
         else:
             values[name] = drawn.to(own[name])
-    _refuse_half_known(unknown, own, values)
+    _refuse_half_known([name for name in unknown if name not in graph.not_plain], own, values)
     keys = {canonical(key): key for key in model.state_dict()}
     model.load_state_dict({keys[name]: value for name, value in values.items() if name in keys}, strict=False)
     return model, unknown
+
+
+def _drawn(inputs: MetricInputs, name: str, own: Tensor, seed: int) -> Tensor | None:
+    drawn = inputs.graph.fresh(name, tuple(own.shape), seed, METRIC.key)
+    return (inputs.reference or {}).get(name) if drawn is None else drawn
 
 
 def _refuse_half_known(unknown: Sequence[str], own: Mapping[str, Tensor], known: Mapping[str, Tensor]) -> None:
@@ -236,7 +241,7 @@ def _train(
     model: nn.Module, loss: Callable[..., Tensor], batches: Sequence[Any], steps: int, learning_rate: float, seed: int
 ) -> list[float]:
     """Train a copy; return the loss of each step, before the step. One seed gives one order and one dropout."""
-    trained = [p for p in model.parameters() if p.requires_grad]
+    trained = [p for p in model.parameters() if p.requires_grad and not why_not_in_place(p)]  # what Adam can train
     if not trained:
         raise PlanError(expected="parameters that take gradients", got="all frozen", fix="set requires_grad")
     optimizer = torch.optim.Adam(trained, lr=learning_rate)

@@ -55,7 +55,7 @@ def measure(inputs: MetricInputs) -> Reading:
     if not parts:
         raise PlanError(
             expected="a head whose input and weight can be seen",
-            got="no module that applies it" if not features.heads else "a weight that its layer computes from another",
+            got="no module that applies it" if not features.heads else "none that is a plain weight",
             fix="let a module (nn.Linear, nn.Conv2d) be the head, or leave weight_size out",
         )
-    return Reading(METRIC.key, max(parts.values()), parts)
+    return Reading(METRIC.key, max(parts.values()), parts, {"left_out": dict(inputs.graph.not_plain)})

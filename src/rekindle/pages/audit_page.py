@@ -40,6 +40,9 @@ def sections_of(audit: Any) -> list[Section]:
     if audit.skipped:
         rows = [[key, reason] for key, reason in audit.skipped.items()]
         sections.append(Section("Not run", [Rows(("metric", "reason"), rows)]))
+    if audit.left_out:
+        rows = [[name, reason] for name, reason in audit.left_out.items()]
+        sections.append(Section("Left out", [Rows(("tensor", "reason"), rows)]))
     return sections
 
 
