@@ -48,6 +48,7 @@ OF_MANY = {
     "cli/test_main.py",
     "contract/test_contract.py",
     "contract/test_interrupts.py",
+    "contract/test_not_plain.py",
     "contract/test_recyclers.py",
     "contract/test_the_contract_itself.py",
     "contract/test_wrappers.py",
