@@ -94,8 +94,8 @@ def dash_(
         skip: Patterns of tensor names to leave alone, as in `head.*`.
         example: Input for the model, from which its structure is traced. Methods that need roles ask for it.
         graph: The model's graph, if it was traced before.
-        data: Batches for methods that look at gradients: an iterable of (inputs, targets), dicts or tensors.
-        loss: Function (model, batch) -> scalar; cross entropy if left out and targets are integers.
+        data: Batches for methods that look at gradients: an iterable of (inputs, targets), dicts (with `labels`), or tensors.
+        loss: Function (model, batch) -> scalar. Left out: the model's own loss where it gives one, else the cross entropy of its logits and integer targets.
         reference: Initial weights: a state dict, a model, or a function that builds a fresh model.
         copies: Networks that follow others (a target network, an average), by their paths: `{"target": "online"}` has the one copied from the other afterwards, `{"target": ("online", "alike")}` has it treated alike.
         frozen: Treat parameters with `requires_grad=False` too; otherwise they stay, and the record says so.
@@ -136,8 +136,8 @@ def dirac_reset_(
         skip: Patterns of tensor names to leave alone.
         example: Input for the model, from which its structure is traced. Methods that need roles ask for it.
         graph: The model's graph, if it was traced before.
-        data: Batches for methods that look at gradients: an iterable of (inputs, targets), dicts or tensors.
-        loss: Function (model, batch) -> scalar; cross entropy if left out and targets are integers.
+        data: Batches for methods that look at gradients: an iterable of (inputs, targets), dicts (with `labels`), or tensors.
+        loss: Function (model, batch) -> scalar. Left out: the model's own loss where it gives one, else the cross entropy of its logits and integer targets.
         reference: Initial weights: a state dict, a model, or a function that builds a fresh model.
         copies: Networks that follow others (a target network, an average), by their paths: `{"target": "online"}` has the one copied from the other afterwards, `{"target": ("online", "alike")}` has it treated alike.
         frozen: Treat parameters with `requires_grad=False` too; otherwise they stay, and the record says so.
@@ -174,8 +174,8 @@ def doubly_sparse_(
         skip: Patterns of tensor names to leave alone.
         example: Input for the model, from which its structure is traced. Methods that need roles ask for it.
         graph: The model's graph, if it was traced before.
-        data: Batches for methods that look at gradients: an iterable of (inputs, targets), dicts or tensors.
-        loss: Function (model, batch) -> scalar; cross entropy if left out and targets are integers.
+        data: Batches for methods that look at gradients: an iterable of (inputs, targets), dicts (with `labels`), or tensors.
+        loss: Function (model, batch) -> scalar. Left out: the model's own loss where it gives one, else the cross entropy of its logits and integer targets.
         reference: Initial weights: a state dict, a model, or a function that builds a fresh model.
         copies: Networks that follow others (a target network, an average), by their paths: `{"target": "online"}` has the one copied from the other afterwards, `{"target": ("online", "alike")}` has it treated alike.
         frozen: Treat parameters with `requires_grad=False` too; otherwise they stay, and the record says so.
@@ -218,8 +218,8 @@ def dsd_(
         skip: Patterns of tensor names to leave alone.
         example: Input for the model, from which its structure is traced. Methods that need roles ask for it.
         graph: The model's graph, if it was traced before.
-        data: Batches for methods that look at gradients: an iterable of (inputs, targets), dicts or tensors.
-        loss: Function (model, batch) -> scalar; cross entropy if left out and targets are integers.
+        data: Batches for methods that look at gradients: an iterable of (inputs, targets), dicts (with `labels`), or tensors.
+        loss: Function (model, batch) -> scalar. Left out: the model's own loss where it gives one, else the cross entropy of its logits and integer targets.
         reference: Initial weights: a state dict, a model, or a function that builds a fresh model.
         copies: Networks that follow others (a target network, an average), by their paths: `{"target": "online"}` has the one copied from the other afterwards, `{"target": ("online", "alike")}` has it treated alike.
         frozen: Treat parameters with `requires_grad=False` too; otherwise they stay, and the record says so.
@@ -274,8 +274,8 @@ def fire_(
         preset: What was published for a family of networks, see the card: cnn, vit, gpt or dqn; paper is cnn. Beside it only blend and skip can be set.
         example: Input for the model, from which its structure is traced. Methods that need roles ask for it.
         graph: The model's graph, if it was traced before.
-        data: Batches for methods that look at gradients: an iterable of (inputs, targets), dicts or tensors.
-        loss: Function (model, batch) -> scalar; cross entropy if left out and targets are integers.
+        data: Batches for methods that look at gradients: an iterable of (inputs, targets), dicts (with `labels`), or tensors.
+        loss: Function (model, batch) -> scalar. Left out: the model's own loss where it gives one, else the cross entropy of its logits and integer targets.
         reference: Initial weights: a state dict, a model, or a function that builds a fresh model.
         copies: Networks that follow others (a target network, an average), by their paths: `{"target": "online"}` has the one copied from the other afterwards, `{"target": ("online", "alike")}` has it treated alike.
         frozen: Treat parameters with `requires_grad=False` too; otherwise they stay, and the record says so.
@@ -310,8 +310,8 @@ def full_reset_(
         skip: Patterns of tensor names to leave alone.
         example: Input for the model, from which its structure is traced. Methods that need roles ask for it.
         graph: The model's graph, if it was traced before.
-        data: Batches for methods that look at gradients: an iterable of (inputs, targets), dicts or tensors.
-        loss: Function (model, batch) -> scalar; cross entropy if left out and targets are integers.
+        data: Batches for methods that look at gradients: an iterable of (inputs, targets), dicts (with `labels`), or tensors.
+        loss: Function (model, batch) -> scalar. Left out: the model's own loss where it gives one, else the cross entropy of its logits and integer targets.
         reference: Initial weights: a state dict, a model, or a function that builds a fresh model.
         copies: Networks that follow others (a target network, an average), by their paths: `{"target": "online"}` has the one copied from the other afterwards, `{"target": ("online", "alike")}` has it treated alike.
         frozen: Treat parameters with `requires_grad=False` too; otherwise they stay, and the record says so.
@@ -350,8 +350,8 @@ def head_reset_(
         skip: Patterns of tensor names to leave alone.
         example: Input for the model, from which its structure is traced. Methods that need roles ask for it.
         graph: The model's graph, if it was traced before.
-        data: Batches for methods that look at gradients: an iterable of (inputs, targets), dicts or tensors.
-        loss: Function (model, batch) -> scalar; cross entropy if left out and targets are integers.
+        data: Batches for methods that look at gradients: an iterable of (inputs, targets), dicts (with `labels`), or tensors.
+        loss: Function (model, batch) -> scalar. Left out: the model's own loss where it gives one, else the cross entropy of its logits and integer targets.
         reference: Initial weights: a state dict, a model, or a function that builds a fresh model.
         copies: Networks that follow others (a target network, an average), by their paths: `{"target": "online"}` has the one copied from the other afterwards, `{"target": ("online", "alike")}` has it treated alike.
         frozen: Treat parameters with `requires_grad=False` too; otherwise they stay, and the record says so.
@@ -402,8 +402,8 @@ def layerwise_(
         fresh: Where fresh values come from: each layer's own initializer, or the reference= (for a model that initializes itself in another way: the function that builds it, with another seed= in each round).
         example: Input for the model, from which its structure is traced. Methods that need roles ask for it.
         graph: The model's graph, if it was traced before.
-        data: Batches for methods that look at gradients: an iterable of (inputs, targets), dicts or tensors.
-        loss: Function (model, batch) -> scalar; cross entropy if left out and targets are integers.
+        data: Batches for methods that look at gradients: an iterable of (inputs, targets), dicts (with `labels`), or tensors.
+        loss: Function (model, batch) -> scalar. Left out: the model's own loss where it gives one, else the cross entropy of its logits and integer targets.
         reference: Initial weights: a state dict, a model, or a function that builds a fresh model.
         copies: Networks that follow others (a target network, an average), by their paths: `{"target": "online"}` has the one copied from the other afterwards, `{"target": ("online", "alike")}` has it treated alike.
         frozen: Treat parameters with `requires_grad=False` too; otherwise they stay, and the record says so.
@@ -440,8 +440,8 @@ def mono_sparse_(
         skip: Patterns of tensor names to leave alone.
         example: Input for the model, from which its structure is traced. Methods that need roles ask for it.
         graph: The model's graph, if it was traced before.
-        data: Batches for methods that look at gradients: an iterable of (inputs, targets), dicts or tensors.
-        loss: Function (model, batch) -> scalar; cross entropy if left out and targets are integers.
+        data: Batches for methods that look at gradients: an iterable of (inputs, targets), dicts (with `labels`), or tensors.
+        loss: Function (model, batch) -> scalar. Left out: the model's own loss where it gives one, else the cross entropy of its logits and integer targets.
         reference: Initial weights: a state dict, a model, or a function that builds a fresh model.
         copies: Networks that follow others (a target network, an average), by their paths: `{"target": "online"}` has the one copied from the other afterwards, `{"target": ("online", "alike")}` has it treated alike.
         frozen: Treat parameters with `requires_grad=False` too; otherwise they stay, and the record says so.
@@ -518,8 +518,8 @@ def mutually_frozen_(
         skip: Patterns of tensor names; groups that have one of them are left alone.
         example: Input for the model, from which its structure is traced. Methods that need roles ask for it.
         graph: The model's graph, if it was traced before.
-        data: Batches for methods that look at gradients: an iterable of (inputs, targets), dicts or tensors.
-        loss: Function (model, batch) -> scalar; cross entropy if left out and targets are integers.
+        data: Batches for methods that look at gradients: an iterable of (inputs, targets), dicts (with `labels`), or tensors.
+        loss: Function (model, batch) -> scalar. Left out: the model's own loss where it gives one, else the cross entropy of its logits and integer targets.
         reference: Initial weights: a state dict, a model, or a function that builds a fresh model.
         copies: Networks that follow others (a target network, an average), by their paths: `{"target": "online"}` has the one copied from the other afterwards, `{"target": ("online", "alike")}` has it treated alike.
         frozen: Treat parameters with `requires_grad=False` too; otherwise they stay, and the record says so.
@@ -556,8 +556,8 @@ def plasticity_injection_(
         skip: Patterns of module paths to leave alone.
         example: Input for the model, from which its structure is traced. Methods that need roles ask for it.
         graph: The model's graph, if it was traced before.
-        data: Batches for methods that look at gradients: an iterable of (inputs, targets), dicts or tensors.
-        loss: Function (model, batch) -> scalar; cross entropy if left out and targets are integers.
+        data: Batches for methods that look at gradients: an iterable of (inputs, targets), dicts (with `labels`), or tensors.
+        loss: Function (model, batch) -> scalar. Left out: the model's own loss where it gives one, else the cross entropy of its logits and integer targets.
         reference: Initial weights: a state dict, a model, or a function that builds a fresh model.
         copies: Networks that follow others (a target network, an average), by their paths: `{"target": "online"}` has the one copied from the other afterwards, `{"target": ("online", "alike")}` has it treated alike.
         frozen: Treat parameters with `requires_grad=False` too; otherwise they stay, and the record says so.
@@ -596,8 +596,8 @@ def rescale_(
         skip: Patterns of tensor names that keep their values; with `proportional` the others are fitted around them.
         example: Input for the model, from which its structure is traced. Methods that need roles ask for it.
         graph: The model's graph, if it was traced before.
-        data: Batches for methods that look at gradients: an iterable of (inputs, targets), dicts or tensors.
-        loss: Function (model, batch) -> scalar; cross entropy if left out and targets are integers.
+        data: Batches for methods that look at gradients: an iterable of (inputs, targets), dicts (with `labels`), or tensors.
+        loss: Function (model, batch) -> scalar. Left out: the model's own loss where it gives one, else the cross entropy of its logits and integer targets.
         reference: Initial weights: a state dict, a model, or a function that builds a fresh model.
         copies: Networks that follow others (a target network, an average), by their paths: `{"target": "online"}` has the one copied from the other afterwards, `{"target": ("online", "alike")}` has it treated alike.
         frozen: Treat parameters with `requires_grad=False` too; otherwise they stay, and the record says so.
@@ -638,8 +638,8 @@ def shrink_perturb_(
         skip: Patterns of tensor names to leave alone.
         example: Input for the model, from which its structure is traced. Methods that need roles ask for it.
         graph: The model's graph, if it was traced before.
-        data: Batches for methods that look at gradients: an iterable of (inputs, targets), dicts or tensors.
-        loss: Function (model, batch) -> scalar; cross entropy if left out and targets are integers.
+        data: Batches for methods that look at gradients: an iterable of (inputs, targets), dicts (with `labels`), or tensors.
+        loss: Function (model, batch) -> scalar. Left out: the model's own loss where it gives one, else the cross entropy of its logits and integer targets.
         reference: Initial weights: a state dict, a model, or a function that builds a fresh model.
         copies: Networks that follow others (a target network, an average), by their paths: `{"target": "online"}` has the one copied from the other afterwards, `{"target": ("online", "alike")}` has it treated alike.
         frozen: Treat parameters with `requires_grad=False` too; otherwise they stay, and the record says so.
@@ -682,8 +682,8 @@ def wels_(
         skip: Patterns of tensor names to leave alone.
         example: Input for the model, from which its structure is traced. Methods that need roles ask for it.
         graph: The model's graph, if it was traced before.
-        data: Batches for methods that look at gradients: an iterable of (inputs, targets), dicts or tensors.
-        loss: Function (model, batch) -> scalar; cross entropy if left out and targets are integers.
+        data: Batches for methods that look at gradients: an iterable of (inputs, targets), dicts (with `labels`), or tensors.
+        loss: Function (model, batch) -> scalar. Left out: the model's own loss where it gives one, else the cross entropy of its logits and integer targets.
         reference: Initial weights: a state dict, a model, or a function that builds a fresh model.
         copies: Networks that follow others (a target network, an average), by their paths: `{"target": "online"}` has the one copied from the other afterwards, `{"target": ("online", "alike")}` has it treated alike.
         frozen: Treat parameters with `requires_grad=False` too; otherwise they stay, and the record says so.
@@ -724,8 +724,8 @@ def welsr_(
         skip: Patterns of tensor names to leave alone.
         example: Input for the model, from which its structure is traced. Methods that need roles ask for it.
         graph: The model's graph, if it was traced before.
-        data: Batches for methods that look at gradients: an iterable of (inputs, targets), dicts or tensors.
-        loss: Function (model, batch) -> scalar; cross entropy if left out and targets are integers.
+        data: Batches for methods that look at gradients: an iterable of (inputs, targets), dicts (with `labels`), or tensors.
+        loss: Function (model, batch) -> scalar. Left out: the model's own loss where it gives one, else the cross entropy of its logits and integer targets.
         reference: Initial weights: a state dict, a model, or a function that builds a fresh model.
         copies: Networks that follow others (a target network, an average), by their paths: `{"target": "online"}` has the one copied from the other afterwards, `{"target": ("online", "alike")}` has it treated alike.
         frozen: Treat parameters with `requires_grad=False` too; otherwise they stay, and the record says so.

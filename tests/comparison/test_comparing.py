@@ -1,6 +1,7 @@
 import copy
 import dataclasses
 import random
+from collections import UserDict
 
 import numpy as np
 import pytest
@@ -295,3 +296,35 @@ def test_keys_tell_weights_and_data_apart():
 def test_the_lazy_names():
     assert rk.Comparison is Comparison
     assert issubclass(CompareError, rk.RekindleError)
+
+
+# --- batches as models of transformers take them ---
+
+
+class Holding(nn.Module):
+    """A network that takes `labels` and gives logits and its own loss in a dict, or only a tensor."""
+
+    def __init__(self, own=True):
+        super().__init__()
+        self.net, self.own = net(), own
+
+    def forward(self, pixels, labels=None):
+        logits = self.net(pixels)
+        loss = None if labels is None else nn.functional.cross_entropy(logits, labels)
+        return {"logits": logits, "loss": loss} if self.own else logits
+
+
+def test_dicts_with_labels_need_no_loss_and_give_the_same():
+    pairs = [(TRAIN[0][n : n + 16], TRAIN[1][n : n + 16]) for n in range(0, 64, 16)]
+    methods = ["dash", "redo:period=1"]
+    plain = small(Holding(own=False), methods, pairs, pairs)
+    forms = (
+        [{"pixels": x, "labels": y} for x, y in pairs],
+        [UserDict(pixels=x, labels=y) for x, y in pairs],
+        [(UserDict(pixels=x), y) for x, y in pairs],
+    )
+    for data in forms:
+        found = small(Holding(), methods, data, data)
+        assert not found.failed and found.score == "accuracy" == plain.score
+        for method in ("none", *methods, "fresh"):
+            assert scores(found, method) == scores(plain, method), method

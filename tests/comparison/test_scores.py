@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss
 
 from rekindle.comparison.scores import ScoreError, Scorer, accuracy, scorer
+from rekindle.observe.losses import default_loss
 
 
 def net():
@@ -82,3 +83,34 @@ def test_a_score_that_is_no_number_is_refused(value):
         Scorer(classes(4), loss, lambda model, batches: value, True)(net())
     with pytest.raises(ScoreError, match="a finite minus loss"):
         Scorer([(torch.ones(1, 4), torch.ones(1, 3))], lambda m, b: torch.tensor(value), None, False)(net())
+
+
+class Words(nn.Module):
+    """Tells a class for each word, as models of transformers do: classes last, its own loss for labels."""
+
+    def __init__(self, shift=0):
+        super().__init__()
+        self.fc, self.shift = nn.Linear(4, 5), shift
+
+    def forward(self, x, labels=None):
+        logits = self.fc(x)  # [batch, 5 words, 5 classes]
+        if labels is None:
+            return {"logits": logits}
+        kept, wanted = (logits[:, :-1], labels[:, 1:]) if self.shift else (logits, labels)
+        return {"logits": logits, "loss": cross_entropy(kept.flatten(0, 1), wanted.flatten())}
+
+
+def test_accuracy_of_outputs_that_hold_logits():
+    torch.manual_seed(0)
+    batches = [{"x": torch.randn(3, 5, 4), "labels": torch.randint(5, (3, 5))} for _ in range(2)]
+    batches[0]["labels"][0] = -100
+    model = Words()
+    found = scorer(model, batches, default_loss, None)
+    answers = torch.cat([model(b["x"])["logits"].argmax(-1)[b["labels"] >= 0] for b in batches])
+    wanted = torch.cat([b["labels"][b["labels"] >= 0] for b in batches])
+    assert found.name == "accuracy" and found(model)["score"] == pytest.approx(
+        float((answers == wanted).float().mean())
+    )
+    assert scorer(Words(shift=1), batches, default_loss, None).name == "minus loss"  # the answers are for the next word
+    pairs = [({"x": b["x"]}, b["labels"]) for b in batches]
+    assert found(model)["loss"] == scorer(model, pairs, default_loss, None)(model)["loss"]

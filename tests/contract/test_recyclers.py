@@ -7,7 +7,7 @@ from torch.utils import _pytree as pytree
 
 import rekindle as rk
 from rekindle.edits.transaction import prepare
-from rekindle.graph.export import as_call
+from rekindle.graph.inputs import as_call
 from rekindle.graph.modules import tensors_of
 from rekindle.methods.recycling import not_cut_off, recyclable, recycle
 from rekindle.observe.read_points import find_read_points
@@ -35,7 +35,7 @@ def member(request):
 
 
 def outputs(model, example):
-    args, kwargs = as_call(example)
+    args, kwargs = as_call(model, example)
     with torch.no_grad():
         found = pytree.tree_leaves(model(*args, **kwargs))
     return [x for x in found if isinstance(x, Tensor) and x.is_floating_point()]

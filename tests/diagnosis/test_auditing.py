@@ -2,6 +2,8 @@
 
 import json
 import math
+from collections import UserDict
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,6 +16,7 @@ from rekindle.diagnosis.findings import RULES
 from rekindle.lab.data.digits import load_digits
 from rekindle.testing.zoo import zoo
 
+NOTE = "left out: the loss in the output, and labels of the example, on which only it depends"
 DIGITS = load_digits(seed=0)
 DATA = [(DIGITS.train_images[n : n + 128], DIGITS.train_labels[n : n + 128]) for n in range(0, 768, 128)]
 
@@ -244,3 +247,41 @@ def test_a_reference_of_other_numbers_is_no_start():
     model = nn.Sequential(nn.Linear(4, 4))
     found = rk.audit(model, reference={**model.state_dict(), "0.weight": torch.ones(4, 4, dtype=torch.int8)})
     assert "int8" in found.skipped["sfe"] and "int8" in found.skipped["distance_from_init"]
+
+
+class Classifier(nn.Module):
+    """Takes and gives what models of transformers do."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = network()
+
+    def forward(self, pixels=None, mask=None, labels=None):
+        logits = self.net(pixels if mask is None else pixels * mask)
+        return SimpleNamespace(
+            logits=logits, loss=None if labels is None else nn.functional.cross_entropy(logits, labels)
+        )
+
+
+class PlainClassifier(Classifier):
+    """The same network under the same names, so that the same is drawn, with a tensor for its output."""
+
+    def forward(self, pixels):
+        return self.net(pixels)
+
+
+def test_a_classifier_that_takes_and_gives_dicts_is_audited_as_any_other_and_needs_no_loss():
+    keys = ["dormant", "margin", "gradient_norm", "fisher_score", "trainability"]
+    plain = rk.audit(PlainClassifier(), DATA[:2], metrics=keys)
+    assert list(plain.readings) == keys
+    forms = {
+        "labels among the arguments": [UserDict(pixels=x, labels=y) for x, y in DATA[:2]],
+        "a dict and targets": [({"pixels": x, "mask": torch.ones_like(x)}, y) for x, y in DATA[:2]],
+        "a tensor and targets": DATA[:2],
+    }
+    for name, data in forms.items():
+        found = rk.audit(Classifier(), data, metrics=keys)
+        told = {key: reading.summary for key, reading in found.readings.items()}
+        assert told == pytest.approx({key: plain.readings[key].summary for key in keys}, rel=1e-4), name
+        assert found.graph.notes == (NOTE,) * (name == "labels among the arguments")
+    assert f"note: {NOTE}" in str(rk.audit(Classifier(), forms["labels among the arguments"], metrics=["dormant"]))

@@ -6,7 +6,7 @@ import torch
 import rekindle as rk
 from rekindle.edits.edit import Edits
 from rekindle.edits.matrices import matrix_edits
-from rekindle.graph.export import as_call
+from rekindle.graph.inputs import as_call
 from rekindle.testing import ZOO
 from rekindle.testing.aged import graph_of
 
@@ -57,5 +57,5 @@ def test_under_weight_norm_both_tensors_are_edited_and_a_zero_weight_keeps_a_dir
     rk.apply_(Everywhere(torch.zeros_like), model, graph=graph)
     assert torch.equal(model.get_parameter(weight.tensor), direction), "a direction of zeros would give NaN"
     assert not model.get_parameter(weight.gain[0]).any()
-    args, kwargs = as_call(member.example())
+    args, kwargs = as_call(model, member.example())
     assert torch.isfinite(model(*args, **kwargs)).all() and not effective(model, weight).any()

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from rekindle.errors import GraphError
-from rekindle.graph.export import aliases_of, as_call, at_rest, canonical_names, export
+from rekindle.graph.export import aliases_of, at_rest, canonical_names, export
 
 
 class Noted(nn.Module):
@@ -23,14 +23,6 @@ class Noted(nn.Module):
     def forward(self, x):
         self.seen.append((self.training, self.drop.training, self.config.use_cache))
         return self.drop(self.fc(x))
-
-
-def test_examples_as_arguments():
-    x = torch.ones(1)
-    assert as_call(x) == ((x,), {}) and as_call((x, 2)) == ((x, 2), {}) == as_call([x, 2])
-    given = {"a": x}
-    args, kwargs = as_call(given)
-    assert args == () and kwargs == given and kwargs is not given
 
 
 def test_at_rest_and_then_as_before_also_after_an_error():

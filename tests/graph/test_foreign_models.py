@@ -372,11 +372,14 @@ def test_values_of_t5_written_out_stay_apart() -> None:
     assert sizes(trace(model, example))["hidden", 24] == 6
 
 
-def test_a_table_that_is_written_piece_by_piece_is_named() -> None:
+def test_an_index_that_is_written_piece_by_piece_has_no_units() -> None:
+    """Positions are written into a view of positions: nothing of it concerns units, and the table is told as such."""
     settings = PATCHES | {"use_relative_position_bias": True}
     torch.manual_seed(0)
-    model = T.BeitForImageClassification(T.BeitConfig(**settings))
-    with pytest.raises(GraphError, match=r"relative_position_bias: aten\.copy_"):
-        trace(model, image()())
-    graph = trace(model, image()(), strict=False)
+    model, example = T.BeitForImageClassification(T.BeitConfig(**settings)), image()()
+    graph = trace(model, example)
     assert {weight.role for weight in graph.weights} >= {"q", "k", "v", "o"}
+    assert all("is added to attention scores" in why for why in graph.uncovered.values()) and len(graph.uncovered) == 2
+    assert_whole(graph)
+    proof = graph.verify(model, example)
+    assert all(why.startswith("reaches the model's output") for why in proof.not_provable.values())

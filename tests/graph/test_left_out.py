@@ -11,7 +11,8 @@ from torch.utils import _pytree as pytree
 
 import rekindle as rk
 from rekindle.errors import GraphError
-from rekindle.graph.export import as_call, at_rest
+from rekindle.graph.export import at_rest
+from rekindle.graph.inputs import as_call
 from rekindle.graph.modules import call_with, tensors_of
 from rekindle.graph.quiet import printing
 from tests.graph import branching_models
@@ -64,7 +65,7 @@ def inputs(example):
 
 def run(model, tensors, example):
     with torch.no_grad(), at_rest(model):
-        return call_with(model, tensors, *as_call(example))
+        return call_with(model, tensors, *as_call(model, example))
 
 
 @pytest.mark.parametrize("name", NAMES)

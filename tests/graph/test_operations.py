@@ -14,7 +14,8 @@ from torch.func import functional_call
 
 from rekindle.errors import GraphError
 from rekindle.graph import UnitGraph, trace
-from rekindle.graph.export import as_call, at_rest
+from rekindle.graph.export import at_rest
+from rekindle.graph.inputs import as_call
 from rekindle.graph.operations import TABLE, Call, units_after
 from rekindle.graph.operations.table import define
 from rekindle.graph.trace_log import Location, TraceLog
@@ -47,7 +48,7 @@ def test_operations(case: Case) -> None:
 
 def assert_units_can_change_places(graph: UnitGraph, model: nn.Module, example: Any) -> None:
     """The last unit and its neighbor change places in every slot: the same network, if nothing was left out."""
-    args, kwargs = as_call(example)
+    args, kwargs = as_call(model, example)
     noise = torch.Generator().manual_seed(1)
     drawn = {
         name: torch.rand(p.shape, generator=noise) + 0.5

@@ -106,6 +106,45 @@ def test_in_place_writes_through_views_are_not_guessed():
         rk.trace(Slice(), torch.ones(1, 3))
 
 
+def test_data_written_into_data_is_data():
+    class Shifted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc, self.gate, self.head = nn.Linear(3, 4), nn.Linear(3, 4), nn.Linear(4, 2)
+
+        def forward(self, x):
+            before = torch.zeros_like(x)
+            rest = before[:, 1:]
+            rest.copy_(x[:, :-1])
+            before[:, 0] = 7.0
+            return self.head(self.fc(before) * self.gate(x))
+
+    class Plain(Shifted):
+        def forward(self, x):
+            return self.head(self.fc(x) * self.gate(x))
+
+    written, plain = (rk.trace(cls(), torch.ones(2, 3)) for cls in (Shifted, Plain))
+    assert [(w.name, w.role) for w in written.weights] == [(w.name, w.role) for w in plain.weights]
+    assert [(g.name, g.size, g.kind) for g in written.groups] == [(g.name, g.size, g.kind) for g in plain.groups]
+    model = Shifted()
+    assert set(written.verify(model, torch.randn(2, 3)).proved) == {g.name for g in plain.groups if not g.leaves}
+
+
+def test_what_is_written_into_a_known_tensor_is_named():
+    class Table(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(3, 2)
+            self.register_buffer("order", torch.tensor([0, 1, 2]))
+
+        def forward(self, x):
+            self.order[:2].copy_(x[0, :2].long())
+            return self.fc(x[:, self.order])
+
+    with pytest.raises(GraphError, match="aten.copy_"):
+        rk.trace(Table(), torch.ones(1, 3))
+
+
 def test_in_place_operations_on_whole_values():
     class InPlace(nn.Module):
         def __init__(self):

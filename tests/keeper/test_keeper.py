@@ -236,3 +236,33 @@ def test_quiet_between_two_recyclings():
         model(batch(0)[0])
         keeper.step()
     assert count.calls == plain.calls
+
+
+# --- what a model is called with ---
+
+
+def test_a_batch_with_labels_is_an_example_and_new_data_needs_no_loss():
+    class Holding(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = torch.nn.Linear(4, 8), torch.nn.Linear(8, 3)
+
+        def forward(self, x, labels=None):
+            logits = self.last(self.first(x).relu())
+            loss = None if labels is None else torch.nn.functional.cross_entropy(logits, labels)
+            return {"logits": logits, "loss": loss}
+
+    data = [{"x": torch.randn(6, 4), "labels": torch.randint(3, (6,))} for _ in range(3)]
+    model = Holding()
+    with torch.no_grad():
+        model.first.bias[:3] = -100.0  # dead
+    optimizer = Adam(model.parameters())
+    keeper = rk.Keeper(model, optimizer, ["redo:period=2", "soft_rescale", "dash"], example=data[0])
+    for one in data:
+        optimizer.zero_grad()
+        (model(**one)["loss"] + keeper.penalty()).backward()
+        optimizer.step()
+        keeper.step()
+    assert keeper.recycled["first"] >= 3
+    (record,) = keeper.boundary(data)
+    assert record.changed

@@ -96,3 +96,20 @@ def test_answers_that_do_not_fit_are_named():
     sums.add(torch.zeros(3, 2), torch.zeros(2, dtype=torch.long))
     assert sums.why_not == "outputs (3, 2) for targets (2,)" and sums.margins is None
     assert sums.add(torch.zeros(3, 2), None) is None
+
+
+def test_margins_of_outputs_that_hold_logits():
+    logits, labels = torch.randn(2, 4, 3), torch.randint(3, (2, 4))
+    rows = OutputSums()
+    rows.add(logits.flatten(0, 1), labels.flatten())
+    for output in (
+        {"logits": logits, "loss": torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())},
+        {"logits": logits.movedim(-1, 1), "loss": torch.nn.functional.cross_entropy(logits.movedim(-1, 1), labels)},
+        logits.movedim(-1, 1),
+    ):
+        sums = OutputSums()
+        assert torch.equal(sums.add(output, labels), labels.flatten())
+        assert torch.equal(sums.margins, rows.margins) and sums.answers == 8
+    unknown = OutputSums()
+    unknown.add({"logits": logits}, labels)
+    assert unknown.margins is None and unknown.why_not == "outputs (2, 4, 3) for targets (2, 4)"

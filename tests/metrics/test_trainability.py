@@ -10,7 +10,7 @@ from torch import nn
 from rekindle.errors import PlanError
 from rekindle.metrics import trainability
 from rekindle.metrics.trainability import STUDENT, probe, with_random_labels
-from rekindle.observe.features import labels_of
+from rekindle.observe.batches import labels_of
 from rekindle.testing import ZOO
 from rekindle.testing.aged import bits, same
 from tests.metrics.live import classification, live, tiny, vectors

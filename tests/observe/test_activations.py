@@ -8,7 +8,7 @@ from torch.nn.modules.conv import _ConvNd
 import rekindle as rk
 from rekindle.errors import PlanError
 from rekindle.graph import trace
-from rekindle.graph.export import as_call
+from rekindle.graph.inputs import as_call
 from rekindle.methods.recycling import recyclable
 from rekindle.observe import activations
 from rekindle.observe.activations import Watch
@@ -17,7 +17,7 @@ from rekindle.testing.zoo import ZOO, zoo
 
 
 def forward(model, example):
-    args, kwargs = as_call(example)
+    args, kwargs = as_call(model, example)
     return model(*args, **kwargs)
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from rekindle.errors import PlanError
-from rekindle.observe.features import inputs_of, labels_of, pass_over, resting
+from rekindle.observe.features import pass_over, resting
 from rekindle.testing.aged import bits, hooks, same
 
 
@@ -63,10 +63,3 @@ def test_resting_puts_modes_and_statistics_back():
         model(DATA[0][0])
     assert [module.training for module in model] == [True, False, True, True, True]
     same(before, bits(model), "resting changed")
-
-
-def test_inputs_and_labels_of_a_batch():
-    x, whole, real = torch.ones(2, 3), torch.tensor([1, 2]), torch.ones(2)
-    assert inputs_of((x, whole)) is x is inputs_of([x]) is inputs_of(x)
-    assert labels_of((x, whole)) is whole is labels_of([x, whole]) is labels_of({"labels": whole})
-    assert all(labels_of(none) is None for none in (x, (x, real), (x,), (x, whole, whole), {"labels": real}, {"a": x}))

@@ -1,12 +1,11 @@
 """The pass over the data: what it refuses, and that it leaves no trace."""
 
-import collections
 import copy
 
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy, mse_loss
+from torch.nn.functional import cross_entropy
 
 from rekindle.errors import EditError, PlanError
 from rekindle.graph.scan import scan
@@ -98,23 +97,6 @@ def test_the_loss_of_uneven_batches_is_that_of_all_samples_at_once():
     assert found.loss == pytest.approx(float(cross_entropy(model(x), y).detach()))
 
 
-def test_a_dict_with_the_models_own_loss():
-    Output = collections.namedtuple("Output", "loss")
-
-    class Own(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.fc = nn.Linear(4, 1)
-
-        def forward(self, x, labels):
-            return Output(mse_loss(self.fc(x)[:, 0], labels))
-
-    model = Own()
-    data = [{"x": torch.ones(2, 4), "labels": torch.zeros(2)}]
-    found = gather(model, data)
-    assert torch.allclose(found.average["fc.bias"], gather(model, data, lambda m, b: m(**b).loss).average["fc.bias"])
-
-
 def test_tied_weights_once_and_unused_batches_count_as_zero():
     model = nn.ModuleList([nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False), nn.Linear(3, 1, bias=False)])
     model[1].weight = model[0].weight
@@ -169,20 +151,6 @@ BAD_LOSS = [
 def test_bad_losses(loss, message):
     with pytest.raises(PlanError, match=message):
         gather(net(), pairs(), loss)
-
-
-@pytest.mark.parametrize(
-    "batch",
-    [torch.ones(2, 4), (torch.ones(2, 4), torch.ones(2)), (torch.ones(2, 4), torch.ones(3).long()), {"input": 1}],
-    ids=["tensor", "real targets", "wrong length", "dict"],
-)
-def test_no_default_loss(batch):
-    class Any(nn.Linear):
-        def forward(self, input):
-            return super().forward(input) if torch.is_tensor(input) else input
-
-    with pytest.raises(PlanError, match="pass loss="):
-        gather(Any(4, 3), [batch])
 
 
 def test_nan_weights_are_told_from_nan_losses():

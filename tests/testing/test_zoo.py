@@ -5,7 +5,7 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils import _pytree as pytree
 
-from rekindle.graph.export import as_call
+from rekindle.graph.inputs import as_call
 from rekindle.testing import NOT_UNDERSTOOD, ZOO
 from rekindle.testing.aged import bits, same
 from rekindle.testing.zoo import zoo
@@ -16,7 +16,7 @@ WITH_FLOATS = [p for p in WITH_FLOATS if p.values[0].example().is_floating_point
 
 
 def outputs(model, example):
-    args, kwargs = as_call(example)
+    args, kwargs = as_call(model, example)
     with torch.no_grad():
         leaves = pytree.tree_leaves(model(*args, **kwargs))
     return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]

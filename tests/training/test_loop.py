@@ -1,4 +1,5 @@
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -294,3 +295,23 @@ def test_the_mean_loss_of_uneven_batches_is_that_of_all_samples_at_once():
     batches = [(x[:7], y[:7]), (x[7:9], y[7:9]), (x[9:], y[9:])]
     mean = train_on(model, still, batches, lambda model, batch: loss_of(model, *batch))
     assert mean == pytest.approx(float(loss_of(model, x, y).detach()))
+
+
+def test_models_that_hold_their_logits_train_and_are_evaluated_as_those_that_give_them():
+    class Holding(nn.Module):
+        def __init__(self, give):
+            super().__init__()
+            self.net, self.give = linear(), give
+
+        def forward(self, x):
+            return self.give(self.net(x))
+
+    def trained(model):
+        train(model, torch.optim.SGD(model.parameters(), lr=0.1), stage(), TrainConfig(batch_size=16), StageProgress())
+        return evaluate(model, blobs())
+
+    plain = trained(linear())
+    for give in (lambda t: {"logits": t}, lambda t: (t, None), lambda t: SimpleNamespace(logits=t)):
+        assert trained(Holding(give)) == plain
+    with pytest.raises(TrainingError, match="a dict without"):
+        evaluate(Holding(lambda t: {"answer": t}), blobs())

@@ -31,8 +31,8 @@ from rekindle.kernels.finite import finite
 from rekindle.methods.registry import methods as methods_of
 from rekindle.methods.spec import FRESH, UNTREATED, to_spec
 from rekindle.observe import Loss, Reference
-from rekindle.observe.features import inputs_of
-from rekindle.observe.gradients import default_loss
+from rekindle.observe.batches import inputs_of
+from rekindle.observe.losses import default_loss
 from rekindle.observe.visit import device_of
 from rekindle.statistics.intervals import needed
 from rekindle.training.copying import copied
@@ -65,19 +65,20 @@ def compare(
 
     Args:
         model: The checkpoint, live.
-        train: The new data: batches (a list, a DataLoader), or a tuple of two tensors (inputs, targets). Batches are
-            kept in memory, as many as the budget has steps at most.
+        train: The new data: batches (a list, a DataLoader), or a tuple of two tensors (inputs, targets). A batch is
+            (inputs, targets), or a dict with `labels`. Batches are kept in memory, as many as the budget has steps at
+            most.
         test: What the score is measured on, in the same forms.
         methods: Specs, several of them joined with "+", or settings. One-shot methods act once before the training,
             per-step methods and recyclers in a Keeper all through it.
         budget: Length of each training: a number of steps, or text: "200 steps", "3 epochs".
         seeds: How many repetitions, at least 2, or the seeds themselves.
-        loss: Function (model, batch) -> scalar, a mean over the samples of the batch; cross entropy if left out and
-            targets are integers.
+        loss: Function (model, batch) -> scalar, a mean over the samples of the batch. Left out: the model's own loss
+            where it gives one, else the cross entropy of its logits and integer targets.
         optimizer: A spec ("adam:lr=1e-3", the default; "sgd:lr=0.1,momentum=0.9"), a function (model) -> optimizer, or
             the optimizer that trains the model now: copies of it go on with its moments.
-        metric: Function (model, batches) -> float, more is better. Left out: accuracy for integer targets, else minus
-            the loss.
+        metric: Function (model, batches) -> float, more is better. Left out: accuracy where integer targets go with
+            the logits one by one, else minus the loss.
         example: Input for the model; from the training data, if left out.
         reference: Initial weights, for methods that ask for them.
         fresh: Builds a fresh model of the same architecture; left out, tensors are drawn by their layers'

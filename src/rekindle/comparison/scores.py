@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from rekindle.errors import RekindleError
-from rekindle.graph.export import as_call
+from rekindle.graph.inputs import as_call
+from rekindle.graph.model_output import logits_of
 from rekindle.observe import Loss
-from rekindle.observe.features import inputs_of, labels_of, resting
+from rekindle.observe.batches import inputs_of, labels_of
+from rekindle.observe.features import resting
+from rekindle.observe.losses import class_dimension
 from rekindle.observe.visit import size_of
 
 ScoreFunction = Callable[[nn.Module, Sequence[Any]], float]
@@ -82,25 +85,25 @@ def accuracy(model: nn.Module, batches: Sequence[Any]) -> float:
         0.6666666666666666
     """
     right = counted = 0
+    dimension = None  # of the classes; as in the first batch, also where another would tell it otherwise
     for batch in batches:
-        labels = labels_of(batch)
-        assert labels is not None
+        labels, output = labels_of(batch), _output(model, batch)
+        logits = logits_of(output)
+        assert labels is not None and logits is not None
+        dimension = class_dimension(output, labels) if dimension is None else dimension
         known = labels >= 0
-        right += int(((_outputs(model, batch).argmax(dim=1) == labels) & known).sum())
+        right += int(((logits.argmax(dim=dimension) == labels) & known).sum())
         counted += int(known.sum())
     return right / max(1, counted)
 
 
 def _is_classification(model: nn.Module, batch: Any) -> bool:
     labels = labels_of(batch)
-    if labels is None or not isinstance(batch, (tuple, list)):
-        return False
-    outputs = _outputs(model, batch)
-    return isinstance(outputs, Tensor) and outputs.ndim > 1 and outputs.shape[:1] + outputs.shape[2:] == labels.shape
+    return labels is not None and class_dimension(_output(model, batch), labels) is not None
 
 
-def _outputs(model: nn.Module, batch: Any) -> Any:
-    args, kwargs = as_call(inputs_of(batch))
+def _output(model: nn.Module, batch: Any) -> Any:
+    args, kwargs = as_call(model, inputs_of(batch))
     return model(*args, **kwargs)
 
 

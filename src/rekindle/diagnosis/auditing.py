@@ -29,7 +29,8 @@ from rekindle.metrics.features import gather_features
 from rekindle.metrics.reading import MetricCard, MetricInputs, Reading
 from rekindle.metrics.registry import list_metrics, metric, metric_keys
 from rekindle.observe import Loss, Reference, gather
-from rekindle.observe.gradients import default_loss
+from rekindle.observe.batches import in_plain_dicts, inputs_of, split
+from rekindle.observe.losses import default_loss
 from rekindle.text import number, render
 
 COMPARED = ("dormant", "zero_activation", "effective_rank", "srank", "weight_norm", "dfi", "frozen")
@@ -103,6 +104,7 @@ class Audit:
         lines.append(render(table))
         lines += [f"not run: {key}: {reason}" for key, reason in self.skipped.items()]
         lines += [f"left out: {name}: {reason}" for name, reason in self.left_out.items()]
+        lines += [f"note: {note}" for note in (self.graph.notes if self.graph is not None else ())]
         return "\n".join(lines)
 
 
@@ -132,10 +134,10 @@ def audit(
 
     Args:
         model: The model; or a state dict; or the path of a checkpoint (weights only, tensor by tensor).
-        data: Batches, for metrics of activations and of the loss: (inputs, targets), dicts or tensors.
+        data: Batches, for metrics of activations and of the loss: (inputs, targets), dicts (with `labels`), or tensors.
         example: Input for the model; the first batch of the data, if left out.
-        loss: Function (model, batch) -> scalar, a mean over the samples of the batch; cross entropy if left out and
-            targets are integers.
+        loss: Function (model, batch) -> scalar, a mean over the samples of the batch. Left out: the model's own loss
+            where it gives one, else the cross entropy of its logits and integer targets.
         reference: Initial weights: a state dict, a model, or a function that builds a fresh model.
         metrics: Keys of metrics; all by default.
         thresholds: By rule, instead of those in `metrics.findings.RULES`.
@@ -198,7 +200,7 @@ NEEDS = {
     "units": "a traced model: pass the live model and an example",
     "reference": "reference=, the initial weights",
     "features": "data=, batches to run the model on",
-    "loss": "data= with targets, and loss= where it is not cross entropy",
+    "loss": "data= with targets, (inputs, targets) or dicts with labels, and loss= where it does not follow from them",
     "weights": "weights",
 }
 
@@ -217,8 +219,7 @@ def _inputs_of(
     _refuse_meta(tensors_of(model))
     batches = _kept(data)
     if example is None and batches:
-        first = batches[0]
-        example = first[0] if isinstance(first, (tuple, list)) else first
+        example = inputs_of(batches[0])
     graph = scan(model) if example is None else trace(model, example, strict=False)
     features = gather_features(model, graph, [*batches], seed=seed) if batches and graph.traced else None
     usable = loss or (default_loss if batches and _labeled(batches[0]) else None)
@@ -249,12 +250,11 @@ def _kept(data: Iterable[Any] | None) -> tuple[Any, ...]:
             got="one batch",
             fix="put it into a list: data=[(inputs, targets)]",
         )
-    return tuple(batch for batch, _ in zip(data, range(BATCHES), strict=False))
+    return tuple(in_plain_dicts(batch) for batch, _ in zip(data, range(BATCHES), strict=False))
 
 
 def _labeled(batch: Any) -> bool:
-    pair = isinstance(batch, (tuple, list)) and len(batch) == 2 and isinstance(batch[1], Tensor)
-    return isinstance(batch, Mapping) or (pair and not batch[1].is_floating_point())
+    return isinstance(batch, Mapping) or isinstance(split(batch)[1], Tensor)
 
 
 def _refuse_meta(tensors: Mapping[str, Tensor]) -> None:

@@ -13,10 +13,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.utils.rnn import PackedSequence
 
 from rekindle.errors import GraphError
 from rekindle.graph.attributes import attributes_kept
+from rekindle.graph.containers import in_known_containers
+from rekindle.graph.inputs import as_call
 from rekindle.graph.modules import tensors_of
 from rekindle.graph.names import canonical
 from rekindle.graph.packed import at_full_length, packed_at_full_length
@@ -37,23 +38,14 @@ from rekindle.graph.validation import unvalidated
 DATA_DEPENDENT = (BRANCHES, NUMBERS, OUTSIDE_TORCH, SHAPES)
 
 
-def as_call(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return positional and keyword arguments for an example: a tensor, a tuple of arguments, or a dict of them."""
-    if isinstance(example, Mapping):
-        return (), dict(example)
-    if isinstance(example, (tuple, list)) and not isinstance(example, PackedSequence):  # which is a tuple to Python
-        return tuple(example), {}
-    return (example,), {}
-
-
 def export(model: nn.Module, example: Any) -> torch.export.ExportedProgram:
     """Return the exported program of a model in evaluation mode; the model is left as it was.
 
     Raises:
         GraphError: The model cannot be exported with this example, or has shapes that only the data tells.
     """
-    args, kwargs = at_full_length(as_call(example))
-    with prepared(model):
+    call = at_full_length(as_call(model, example))
+    with prepared(model), in_known_containers(model, call) as (args, kwargs):
         try:
             program = exported(model, args, kwargs)
         except Exception as error:

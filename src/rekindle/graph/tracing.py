@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import fx, nn
-from torch.utils import _pytree as pytree
 
 from rekindle.errors import GraphError
 from rekindle.graph.assemble import assemble
-from rekindle.graph.export import aliases_of, as_call, canonical_names, export, exported, first_name, prepared
+from rekindle.graph.export import aliases_of, canonical_names, first_name
 from rekindle.graph.initializers import gains_of, initializers_of
-from rekindle.graph.left_out import OPERATION, Piece, Pieces, pieces_of
+from rekindle.graph.left_out import OPERATION, Piece
+from rekindle.graph.model_output import loss_alone, note_of
 from rekindle.graph.modules import parameters_of
 from rekindle.graph.names import canonical
 from rekindle.graph.operations import TABLE, Call, units_after
 from rekindle.graph.operations.elementwise import SAME_TENSOR
-from rekindle.graph.plain import not_plain_in, shapes_of, valueless
-from rekindle.graph.real_run import record
+from rekindle.graph.plain import not_plain_in, shapes_of
+from rekindle.graph.programs import programs_of
 from rekindle.graph.scan import scan
-from rekindle.graph.stops import first_line
 from rekindle.graph.surroundings import restored_on_failure
 from rekindle.graph.trace_log import Location, TraceLog
 from rekindle.graph.unit_graph import UnitGraph
@@ -42,7 +41,8 @@ def trace(model: nn.Module, example: Any, *, strict: bool = True) -> UnitGraph:
 
     Args:
         model: Any module, in its wrappers (see `unwrap.bare`) or not; it is not changed.
-        example: A tensor, a tuple of positional arguments, or a dict of keyword arguments for `model`.
+        example: A tensor, a tuple of positional arguments, or a dict of keyword arguments for `model`. The loss
+            that a model gives for a batch with `labels` is no part of the graph, and the graph's notes say so.
         strict: Raise where something is not understood, or branches on data so that `torch.export` cannot follow;
             otherwise leave those parts out and list them (see `left_out`). Where nothing can be followed at all, the
             weights are told by their layers' types and names, as without an example.
@@ -62,20 +62,15 @@ def trace(model: nn.Module, example: Any, *, strict: bool = True) -> UnitGraph:
 
 
 def _traced(model: nn.Module, example: Any, strict: bool) -> UnitGraph:
-    try:
-        pieces, found = [Piece("", _exported(model, example))], None
-    except GraphError as refused:
-        if strict:
-            raise
-        found = _in_pieces(model, example, refused)
-        pieces = found.pieces
+    programs = programs_of(model, example, strict=strict)
     trace_log = TraceLog()
     names = canonical_names(model)
-    for piece in pieces:
-        _walk(piece, trace_log, names)
+    notes = programs.notes
+    for piece in programs.pieces:
+        notes += _walk(piece, trace_log, names)
     note_gaps(trace_log)
-    if found is not None:
-        note_left_out(trace_log, model, found, names)
+    if programs.found is not None:
+        note_left_out(trace_log, model, programs.found, names)
     if trace_log.not_understood and strict:
         parts = list(trace_log.not_understood)
         raise GraphError(
@@ -83,59 +78,31 @@ def _traced(model: nn.Module, example: Any, strict: bool) -> UnitGraph:
             got="; ".join(parts[:8]) + (f"; and {len(parts) - 8} more" if len(parts) > 8 else ""),
             fix="trace with strict=False to leave these parts out (the graph says which), or trace a part of the model",
         )
-    if found is not None and not trace_log.weights:
-        return replace(scan(model), not_understood=tuple(trace_log.not_understood))
-    return assemble(
+    if programs.found is not None and not trace_log.weights:
+        return replace(scan(model), not_understood=tuple(trace_log.not_understood), notes=notes)
+    graph = assemble(
         trace_log,
         shapes_of(parameters_of(model)),
         aliases_of(names),
         initializers_of(model),
         gains_of(model),
     )
+    return replace(graph, notes=notes)
 
 
-def _exported(model: nn.Module, example: Any) -> torch.export.ExportedProgram:
-    parameters = parameters_of(model)
-    if parameters and len(valueless(parameters)) == len(parameters):  # structure needs no values
-        example = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to("meta"), example)
-    try:
-        return export(model, example)
-    except GraphError as error:
-        name, why = next(iter(not_plain_in(model).items()), ("", ""))
-        if not why:
-            raise
-        raise GraphError(
-            expected=error.expected,
-            got=f"{error.got}; the model has {name}, {why}",
-            fix=f"{error.fix}; if that tensor is what cannot be followed, leave example= out: methods that need no "
-            "roles then treat the layers that are known by their types",
-        ) from error
+def _walk(piece: Piece, trace_log: TraceLog, names: Mapping[str, str]) -> tuple[str, ...]:
+    """Follow the operations of a piece, and say what was passed over: what only the loss depends on.
 
-
-def _in_pieces(model: nn.Module, example: Any, refused: GraphError) -> Pieces:
-    """Export what can be exported of a model that cannot be as a whole.
-
-    Raises:
-        GraphError: It does not run.
+    What leaves a piece that stands in something left out has readers that are not known.
     """
-    args, kwargs = as_call(example)
-    with prepared(model):
-        try:
-            run = record(model, args, kwargs)
-        except Exception as error:
-            got = f"model(example) fails: {first_line(error)}"
-            raise GraphError(expected=refused.expected, got=got, fix=refused.fix) from error
-        return pieces_of(model, run, exported)
-
-
-def _walk(piece: Piece, trace_log: TraceLog, names: Mapping[str, str]) -> None:
-    """Follow the operations of a piece; what leaves one that stands in something left out has readers unknown."""
+    loss = loss_alone(piece.program) if piece.border is None else frozenset()
     env = _inputs(piece, trace_log, names)
-    results = _flat(_run(piece.program.graph_module, trace_log, env))
+    results = _flat(_run(piece.program.graph_module, trace_log, env, loss))
     if piece.border is not None:
         trace_log.gap(results, piece.border)
     for value in results if piece.border is None else ():
         trace_log.output(value)
+    return (note_of(piece.program, loss),) if loss else ()
 
 
 def _inputs(piece: Piece, trace_log: TraceLog, names: Mapping[str, str]) -> dict[str, Any]:
@@ -175,9 +142,11 @@ def parameter(trace_log: TraceLog, name: str, shape: tuple[int, ...]) -> Value:
     return Value(shape, tuple(fields), param=name, base=dims, along=dims, sources=frozenset({name}))
 
 
-def _run(module: fx.GraphModule, trace_log: TraceLog, env: dict[str, Any]) -> Any:
-    """Walk through a graph; `env` holds the values by node name and is filled on the way."""
+def _run(module: fx.GraphModule, trace_log: TraceLog, env: dict[str, Any], passed: Set[str] = frozenset()) -> Any:
+    """Walk through a graph, but not through nodes that are passed over; `env` has the values by name and is filled."""
     for node in module.graph.nodes:
+        if node.name in passed:
+            continue
         if node.op == "output":
             return _resolve(node.args[0], env)
         if node.op == "get_attr":
@@ -208,7 +177,7 @@ def _call(node: fx.Node, trace_log: TraceLog, env: dict[str, Any]) -> Any:
     location = Location(_module(node), f"aten.{name}")
     target: Any = node.target
     call = Call(trace_log, name.rstrip("_") if in_place else name, target, args, kwargs, _shapes(node), location)
-    if in_place and len(call.values) > 1 and _is_aliased(node):
+    if in_place and len(call.values) > 1 and _is_aliased(node) and not _writes_only_data(node, call, env):
         result = call.trace_log.gap(call.values, location)
     else:
         result = _interpret(call)
@@ -232,6 +201,25 @@ def _is_aliased(node: fx.Node) -> bool:
     written = node.args[0]
     around = [written, *written.users] if isinstance(written, fx.Node) else []
     return any(getattr(other.target, "is_view", False) for other in around)
+
+
+def _writes_only_data(node: fx.Node, call: Call, env: dict[str, Any]) -> bool:
+    """Tell whether an operation writes data into data: no units are in it, and no value that is known (a constant).
+
+    Then what is written into, and every view of it, depends on the model's input from here on.
+    """
+    whole = node.args[0]
+    while isinstance(whole, fx.Node) and getattr(whole.target, "is_view", False):
+        whole = whole.args[0]
+    known = env.get(whole.name) if isinstance(whole, fx.Node) else None
+    if not isinstance(known, Value) or known.const is not None or any(v.relevant for v in (known, *call.values)):
+        return False
+    waiting = [whole] if any(value.data for value in call.values) else []
+    while waiting:
+        seen: Any = waiting.pop()
+        env[seen.name] = replace(env[seen.name], data=True)
+        waiting += [view for view in seen.users if view.name in env and getattr(view.target, "is_view", False)]
+    return True
 
 
 def _op_name(node: fx.Node) -> str:

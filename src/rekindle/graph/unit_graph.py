@@ -38,6 +38,7 @@ class UnitGraph:
         initializers: How each tensor is drawn afresh.
         gains: For each gain of weight_norm its direction and dimension.
         parameters: Shape of each parameter.
+        notes: What of the example or the output is no part of the graph, and why.
         traced: Whether the model was run through (roles and groups are known) or only scanned.
         roles_known: Whether it is certain which weights are queries and keys: traced, or told by names without doubt.
         unclear: Tensors that may hold several matrices which only a trace can tell apart, with the reason.
@@ -56,6 +57,7 @@ class UnitGraph:
     gains: Mapping[str, tuple[str, int]]
     parameters: Mapping[str, tuple[int, ...]]
     traced: bool = True
+    notes: tuple[str, ...] = ()
     roles_known: bool = True
     unclear: Mapping[str, str] = field(default_factory=dict)
     homogeneity: Lazy[Homogeneity] = field(default_factory=lambda: known(Homogeneity()), repr=False)
@@ -152,6 +154,7 @@ class UnitGraph:
         lines.append(render(_weights_table(self.weights)))
         lines += [f"no slot: {name}: {why}" for name, why in self.uncovered.items()]
         lines += [f"not understood, left out: {part}" for part in self.not_understood]
+        lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)
 
 

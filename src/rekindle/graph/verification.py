@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from rekindle.errors import GraphError
-from rekindle.graph.export import as_call, at_rest
+from rekindle.graph.containers import map_tensors
+from rekindle.graph.export import at_rest
 from rekindle.graph.groups import Group, Slot
+from rekindle.graph.inputs import as_call
+from rekindle.graph.model_output import beside_loss
 from rekindle.graph.modules import call_with, tensors_of
 from rekindle.graph.plain import valueless, why_not_plain
 from rekindle.graph.unwrap import bare
@@ -89,8 +92,9 @@ class _Trial:
                 got=f"{empty[0]} on the meta device, which has none",
                 fix="load the weights first, and verify then",
             )
+        call = tuple(as_call(model, example))
         for wide in (True, False):  # float64 shows what float32 would round away; not every model can run in it
-            self.args, self.kwargs = pytree.tree_map(lambda x, wide=wide: _cast(x, wide), as_call(example))
+            self.args, self.kwargs = map_tensors(partial(_cast, wide=wide), call)
             self.tensors = {name: _cast(tensor.detach(), wide) for name, tensor in own.items()}
             try:
                 self.start = self.run({})
@@ -108,8 +112,7 @@ class _Trial:
     def run(self, replaced: dict[str, Tensor]) -> Tensor:
         with torch.no_grad(), at_rest(self.model), global_seed(0, "forward", "verify"):
             result = call_with(self.model, self.tensors | replaced, self.args, self.kwargs)
-        leaves = [x for x in pytree.tree_leaves(result) if isinstance(x, Tensor) and x.is_floating_point()]
-        return torch.cat([x.double().reshape(-1) for x in leaves])
+        return torch.cat([x.double().reshape(-1) for x in beside_loss(result) if x.is_floating_point()])
 
     def silenced(self, slots: Iterable[Slot]) -> dict[str, Tensor]:
         replaced: dict[str, Tensor] = {}

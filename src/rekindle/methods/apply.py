@@ -46,8 +46,10 @@ def plan(
         model: The model; or its state dict, if `graph` is given.
         example: Input for the model, from which its structure is traced. Methods that need roles ask for it.
         graph: The model's graph, if it was traced before.
-        data: Batches for methods that look at gradients: an iterable of (inputs, targets), dicts or tensors.
-        loss: Function (model, batch) -> scalar; cross entropy if left out and targets are integers.
+        data: Batches for methods that look at gradients: an iterable of (inputs, targets), dicts (with `labels`), or
+            tensors.
+        loss: Function (model, batch) -> scalar. Left out: the model's own loss where it gives one, else the cross
+            entropy of its logits and integer targets.
         reference: Initial weights: a state dict, a model, or a function that builds a fresh model.
         copies: Networks that follow others (a target network, an average), by their paths: `{"target": "online"}` has
             the one copied from the other afterwards, `{"target": ("online", "alike")}` has it treated alike.
@@ -103,8 +105,10 @@ def apply_(
             optimizer alone.
         example: Input for the model, from which its structure is traced. Methods that need roles ask for it.
         graph: The model's graph, if it was traced before.
-        data: Batches for methods that look at gradients: an iterable of (inputs, targets), dicts or tensors.
-        loss: Function (model, batch) -> scalar; cross entropy if left out and targets are integers.
+        data: Batches for methods that look at gradients: an iterable of (inputs, targets), dicts (with `labels`), or
+            tensors.
+        loss: Function (model, batch) -> scalar. Left out: the model's own loss where it gives one, else the cross
+            entropy of its logits and integer targets.
         reference: Initial weights: a state dict, a model, or a function that builds a fresh model.
         copies: Networks that follow others (a target network, an average), by their paths: `{"target": "online"}` has
             the one copied from the other afterwards, `{"target": ("online", "alike")}` has it treated alike.

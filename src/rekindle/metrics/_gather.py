@@ -8,8 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
+from rekindle.graph.model_output import logits_of
 from rekindle.graph.modules import submodule
 from rekindle.kernels.margins import margin
+from rekindle.observe.losses import class_dimension
 from rekindle.observe.read_points import ReadPoint
 from rekindle.seeds import generator
 
@@ -152,13 +154,13 @@ class OutputSums:
         """Take in a batch's answers; return its labels, one a row, where it is clear what they belong to."""
         if labels is None:
             return None
-        logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
-        if not isinstance(logits, Tensor) or logits.dim() < 2:
+        logits, dimension = logits_of(output), class_dimension(output, labels)
+        if logits is None or logits.dim() < 2:
             self.why_not = f"outputs of type {type(output).__name__}"
-        elif logits.shape[:1] + logits.shape[2:] != labels.shape or logits.shape[1] < 2:
+        elif dimension is None:
             self.why_not = f"outputs {tuple(logits.shape)} for targets {tuple(labels.shape)}"
         else:
-            self._keep(logits.movedim(1, -1).reshape(-1, logits.shape[1]), labels.reshape(-1))
+            self._keep(logits.movedim(dimension, -1).reshape(-1, logits.shape[dimension]), labels.reshape(-1))
             return labels.reshape(-1)
         return labels if labels.dim() == 1 else None
 

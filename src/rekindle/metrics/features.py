@@ -20,7 +20,8 @@ from rekindle.errors import PlanError
 from rekindle.graph import UnitGraph
 from rekindle.graph.unwrap import bare
 from rekindle.metrics._gather import HeadSums, OutputSums, UnitSums
-from rekindle.observe.features import inputs_of, labels_of, pass_over, resting
+from rekindle.observe.batches import inputs_of, labels_of
+from rekindle.observe.features import pass_over, resting
 from rekindle.observe.read_points import Place, ReadPoint, find_read_points
 from rekindle.observe.sides import INPUT
 from rekindle.observe.visit import batches_of, device_of

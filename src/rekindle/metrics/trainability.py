@@ -20,7 +20,7 @@ from rekindle.graph.names import canonical
 from rekindle.graph.plain import why_not_in_place
 from rekindle.graph.unwrap import bare
 from rekindle.metrics.reading import MetricCard, MetricInputs, Reading
-from rekindle.observe.features import labels_of
+from rekindle.observe.batches import labels_of, with_labels
 from rekindle.observe.visit import batches_of, device_of
 from rekindle.seeds import generator, global_seed, seed_of
 from rekindle.training.copying import copied
@@ -192,11 +192,7 @@ def with_random_labels(batches: Sequence[Any], seed: int) -> list[Any]:
         new = seen[torch.randint(len(seen), old.shape, generator=random)].to(old)
         return torch.where(old >= 0, new, old)
 
-    return [_with_labels(batch, drawn(old)) for batch, old in zip(batches, every, strict=True) if old is not None]
-
-
-def _with_labels(batch: Any, labels: Tensor) -> Any:
-    return {**batch, "labels": labels} if isinstance(batch, Mapping) else (batch[0], labels)
+    return [with_labels(batch, drawn(old)) for batch, old in zip(batches, every, strict=True) if old is not None]
 
 
 def _fresh(inputs: MetricInputs, factory: Callable[[], nn.Module] | None, seed: int) -> tuple[nn.Module, list[str]]:

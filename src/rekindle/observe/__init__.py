@@ -1,7 +1,8 @@
 """What is observed on a model: evidence for methods and metrics."""
 
 from rekindle.observe.evidence import Evidence, Reference, gather
-from rekindle.observe.gradients import Data, Gradients, Loss, average_gradients
+from rekindle.observe.gradients import Data, Gradients, average_gradients
+from rekindle.observe.losses import Loss
 from rekindle.observe.statistics import STALE, Statistics, running_statistics, stale
 
 __all__ = [

@@ -15,7 +15,9 @@ from rekindle.graph import UnitGraph
 from rekindle.graph.modules import tensors_of
 from rekindle.graph.plain import is_counter, shapes_of, valueless, why_not_plain
 from rekindle.graph.unwrap import bare, refuse_sharded
-from rekindle.observe.gradients import HOW, Data, Gradients, Loss, Model, average_gradients
+from rekindle.observe.batches import inputs_of
+from rekindle.observe.gradients import Data, Gradients, Model, average_gradients
+from rekindle.observe.losses import HOW, Loss
 from rekindle.observe.visit import batches_of, device_of, no_values
 from rekindle.seeds import global_seed
 
@@ -87,7 +89,8 @@ class Evidence:
                 expected=f"data for {method}, which looks at gradients",
                 got="none",
                 fix="pass data=, an iterable of batches such as your DataLoader, and loss=, a function "
-                f"(model, batch) -> scalar, as in {HOW}; for (inputs, integer targets) loss= may be left out",
+                f"(model, batch) -> scalar, as in {HOW}; loss= may be left out for (inputs, integer targets), and "
+                "for dicts with labels of which the model computes its loss",
             )
         return self.observed(alpha)
 
@@ -108,7 +111,7 @@ class Evidence:
         if self.data is None:
             return self.model, self.example
         batch = next(batches_of(self.data, device_of(self.model.parameters()), method))
-        return self.model, batch[0] if isinstance(batch, (tuple, list)) else batch
+        return self.model, inputs_of(batch)
 
 
 def gather(

@@ -9,8 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rekindle.graph.export import as_call, at_rest
+from rekindle.graph.export import at_rest
+from rekindle.graph.inputs import as_call
 from rekindle.graph.modules import call_with, submodule
+from rekindle.observe.batches import inputs_of
 from rekindle.observe.sides import attach
 from rekindle.observe.visit import batches_of, device_of, visit
 
@@ -23,25 +25,6 @@ def resting(model: nn.Module, seed: int, reason: str) -> Iterator[None]:
     """Let a model run in evaluation mode on copies of its buffers, with generators of its own; then all is put back."""
     with visit(model, seed, reason), at_rest(model):
         yield
-
-
-def inputs_of(batch: Any) -> Any:
-    """Return what of a batch the model is given: the first of a tuple or list, else all of it.
-
-    Example:
-        >>> inputs_of(("images", "labels")), inputs_of({"input_ids": 1})
-        ('images', {'input_ids': 1})
-    """
-    return batch[0] if isinstance(batch, (tuple, list)) else batch
-
-
-def labels_of(batch: Any) -> Tensor | None:
-    """Return the integer targets of a batch: the second of a pair, or a dict's "labels"; None where there are none."""
-    found = batch.get("labels") if isinstance(batch, Mapping) else None
-    if isinstance(batch, (tuple, list)) and len(batch) == 2:
-        found = batch[1]
-    whole = isinstance(found, Tensor) and not found.is_floating_point() and not found.is_complex()
-    return found if whole else None
 
 
 def pass_over(
@@ -66,7 +49,7 @@ def pass_over(
     number = 0
     with resting(model, seed, "features"), torch.no_grad(), _listening(model, listeners):
         for batch in batches_of(data, device_of(model.parameters()), "features"):
-            args, kwargs = as_call(inputs_of(batch))
+            args, kwargs = as_call(model, inputs_of(batch))
             output = call_with(model, replaced, args, kwargs) if replaced else model(*args, **kwargs)
             finish(batch, output)
             number += 1

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from rekindle.errors import EditError, PlanError
 from rekindle.graph import UnitGraph
-from rekindle.graph.export import as_call
 from rekindle.graph.modules import parameters_of
 from rekindle.graph.plain import valueless, why_not_plain
 from rekindle.graph.unwrap import bare, refuse_sharded
 from rekindle.kernels.precision import wide_dtype
+from rekindle.observe.losses import HOW, Loss, default_loss
 from rekindle.observe.visit import batches_of, device_of, no_values, size_of, visit
 
 Data = Iterable[Any]
-Loss = Callable[[Any, Any], Tensor]  # (model, batch) -> scalar
 Model = nn.Module | Mapping[str, Tensor]
-
-HOW = "loss=lambda model, batch: cross_entropy(model(batch[0]), batch[1])"
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +51,8 @@ def average_gradients(
     Args:
         model: The model; or a state dict, which is then what `loss` is called with.
         data: Batches, in the form that `loss` understands; tensors are moved to the model's device.
-        loss: Function (model, batch) -> scalar. Left out, it is cross entropy for batches (inputs, integer targets), or
-            what the model itself returns as `.loss` for batches that are dicts of its arguments.
+        loss: Function (model, batch) -> scalar. Left out, it is the model's own loss where it gives one, else cross
+            entropy for batches (inputs, integer targets); see `observe.losses`.
         alpha: Weight of the newest batch.
         graph: The model's graph, for ties and weight_norm.
         seed: Seed of dropout and of a DataLoader's shuffling.
@@ -191,36 +187,6 @@ def _checked_loss(loss: Any, model: Any) -> Loss:
             fix=f"write for example {HOW}",
         )
     return loss
-
-
-def default_loss(model: nn.Module, batch: Any) -> Tensor:
-    """Return cross entropy for (inputs, integer targets), or the model's own `.loss` for a dict of its arguments.
-
-    Raises:
-        PlanError: The batch is neither.
-    """
-    if isinstance(batch, Mapping):
-        own = getattr(model(**batch), "loss", None)
-        if isinstance(own, Tensor):
-            return own
-        raise _no_default("a dict, and a model that returns no `.loss` for it")
-    pair = isinstance(batch, (tuple, list)) and len(batch) == 2
-    if not pair or not isinstance(batch[1], Tensor) or batch[1].is_floating_point() or batch[1].is_complex():
-        raise _no_default(f"a {type(batch).__name__}" + (" whose targets are not integers" if pair else ""))
-    args, kwargs = as_call(batch[0])
-    outputs, targets = model(*args, **kwargs), batch[1]
-    if not isinstance(outputs, Tensor) or outputs.shape[:1] + outputs.shape[2:] != targets.shape:
-        shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
-        raise _no_default(f"outputs {shape} for targets {tuple(targets.shape)}")
-    return cross_entropy(outputs, targets.long())
-
-
-def _no_default(got: str) -> PlanError:
-    return PlanError(
-        expected="loss=, or batches (inputs, targets) with integer targets and outputs (samples, classes, ...)",
-        got=got,
-        fix=f"pass loss=: a function (model, batch) -> scalar, as in {HOW}",
-    )
 
 
 def _checked_value(value: Any, number: int) -> Tensor:

@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from rekindle.errors import PlanError
-from rekindle.graph.export import as_call, at_rest
+from rekindle.graph.containers import map_tensors
+from rekindle.graph.export import at_rest
+from rekindle.graph.inputs import as_call
 from rekindle.graph.modules import call_with, main_output, modules_of, parameters_of, submodule
 from rekindle.graph.names import canonical
 
@@ -85,7 +86,7 @@ def run(model: nn.Module, tensors: Mapping[str, Tensor], batch: Any) -> Any:
     Raises:
         PlanError: The model does not run on it.
     """
-    args, kwargs = as_call(_as_the_model_takes_it(model, batch))
+    args, kwargs = _as_the_model_takes_it(model, tuple(as_call(model, batch)))
     try:
         return call_with(model, tensors, args, kwargs)
     except PlanError:
@@ -104,7 +105,7 @@ def _as_the_model_takes_it(model: nn.Module, batch: Any) -> Any:
     if len(kinds) != 1:
         return batch
     ((device, dtype),) = kinds
-    return pytree.tree_map_only(Tensor, lambda t: t.to(device, dtype if t.is_floating_point() else t.dtype), batch)
+    return map_tensors(lambda t: t.to(device, dtype if t.is_floating_point() else t.dtype), batch)
 
 
 def check_called(path: str, found: Sequence[Tensor]) -> None:

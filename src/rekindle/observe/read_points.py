@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
-from rekindle.graph.export import as_call, at_rest
+from rekindle.graph.export import at_rest
 from rekindle.graph.groups import Group, Slot, owner_of
+from rekindle.graph.inputs import as_call
 from rekindle.graph.modules import submodule
 from rekindle.observe.sides import INPUT, LAYER, OUTPUT, STATE, attach, is_torchs
 
@@ -123,7 +124,7 @@ def _inputs(model: nn.Module, places: Iterable[Place], example: Any) -> Inputs:
 
     handles = [note(*place) for place in places]
     try:
-        args, kwargs = as_call(example)
+        args, kwargs = as_call(model, example)
         with at_rest(model), torch.no_grad():
             model(*args, **kwargs)
     finally:

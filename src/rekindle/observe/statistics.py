@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from rekindle.graph import Group, UnitGraph
-from rekindle.graph.export import as_call
+from rekindle.graph.inputs import as_call
 from rekindle.graph.modules import modules_of
 from rekindle.graph.names import STATISTICS
 from rekindle.graph.unwrap import bare
+from rekindle.observe.batches import inputs_of
 from rekindle.observe.gradients import Data
 from rekindle.observe.visit import batches_of, device_of, visit
 
@@ -54,7 +55,7 @@ def running_statistics(model: nn.Module, data: Data, *, batches: int | None = No
     seen = 0
     with visit(model, seed, "statistics", everywhere=True), torch.no_grad(), _cumulative(layers) as calls:
         for batch in islice(batches_of(data, device_of(model.parameters()), "recalibrate_"), batches):
-            args, kwargs = as_call(batch if isinstance(batch, dict) else _inputs(batch))
+            args, kwargs = as_call(model, inputs_of(batch))
             model(*args, **kwargs)
             seen += 1
         values = {
@@ -69,11 +70,6 @@ def running_statistics(model: nn.Module, data: Data, *, batches: int | None = No
 def tracks(module: nn.Module) -> bool:
     """Tell whether a module has running statistics that its forward pass in training mode updates."""
     return isinstance(module, _NormBase) and module.running_mean is not None and module.running_var is not None
-
-
-def _inputs(batch: Any) -> Any:
-    """Return the model's input of a batch: the first part of (inputs, targets), or the batch itself."""
-    return batch[0] if isinstance(batch, (tuple, list)) else batch
 
 
 @contextlib.contextmanager

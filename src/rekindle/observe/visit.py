@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from rekindle.errors import PlanError
+from rekindle.graph.containers import map_tensors, tensors_in
 from rekindle.graph.unwrap import as_written
+from rekindle.observe.batches import in_plain_dicts
 from rekindle.seeds import global_seed
 
 
@@ -72,8 +73,7 @@ def batches_of(data: Any, device: torch.device | None, purpose: str) -> Iterator
     _check_many(data, purpose)
     number = -1
     for number, batch in enumerate(data):  # noqa: B007
-        batch = dict(batch) if isinstance(batch, Mapping) else batch
-        yield pytree.tree_map_only(Tensor, lambda t: t.to(device, non_blocking=True), batch)
+        yield map_tensors(lambda t: t.to(device, non_blocking=True), in_plain_dicts(batch))
     if number < 0:
         raise PlanError(
             expected=f"at least one batch of data for {purpose}",
@@ -105,7 +105,7 @@ def size_of(batch: Any) -> int:
         >>> size_of({"input_ids": torch.zeros(3, 7)}), size_of((torch.tensor(0.5), torch.zeros(4, 2)))
         (3, 4)
     """
-    return next((len(leaf) for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor) and leaf.ndim), 1)
+    return next((len(tensor) for tensor in tensors_in(batch) if tensor.ndim), 1)
 
 
 def device_of(tensors: Iterable[Tensor]) -> torch.device | None:

@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 
 from rekindle.edits.edit import Edit
 from rekindle.graph import UnitGraph, trace
-from rekindle.graph.export import as_call
+from rekindle.graph.inputs import as_call
 from rekindle.graph.modules import parameters_of, tensors_of
 from rekindle.testing.zoo import ZooModel
 
@@ -90,7 +90,7 @@ def _copied(value: Any) -> Any:
 
 def learn(model: nn.Module, example: Any, optimizer: Optimizer) -> None:
     """Take one step toward smaller outputs."""
-    args, kwargs = as_call(example)
+    args, kwargs = as_call(model, example)
     leaves = [x for x in pytree.tree_leaves(model(*args, **kwargs)) if isinstance(x, Tensor) and x.is_floating_point()]
     optimizer.zero_grad()
     torch.stack([x.square().mean() for x in leaves]).sum().backward()

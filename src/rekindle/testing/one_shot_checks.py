@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from rekindle.edits.compute import compute
 from rekindle.edits.edit import Edits
 from rekindle.errors import EditError, NoEffectWarning
-from rekindle.graph.export import as_call
+from rekindle.graph.inputs import as_call
 from rekindle.graph.modules import parameters_of, tensors_of
 from rekindle.methods.apply import apply_, plan
 from rekindle.testing.aged import (
@@ -303,7 +303,7 @@ def _small_outputs(model: Any, batch: Any, member: ZooModel) -> torch.Tensor:
     net, state = (member.build(), dict(model)) if isinstance(model, Mapping) else (model, {})
     known = [t for t in (model.values() if state else model.parameters()) if t.requires_grad]
     batch = pytree.tree_map(lambda t: t.to(known[0].dtype) if t.is_floating_point() else t, batch)
-    outputs = pytree.tree_leaves(torch.func.functional_call(net, state, *as_call(batch)))
+    outputs = pytree.tree_leaves(torch.func.functional_call(net, state, *as_call(net, batch)))
     loss = torch.stack([x.square().mean() for x in outputs if torch.is_tensor(x) and x.is_floating_point()]).sum()
     # A network of zeros may have no finite output (weight_norm divides by them): then nothing has a direction.
     return loss if bool(torch.isfinite(loss)) else torch.stack([0 * tensor.sum() for tensor in known]).sum()

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
 from rekindle.errors import KeeperError, RekindleError
-from rekindle.graph.export import as_call
+from rekindle.graph.inputs import as_call
 from rekindle.keeper import Keeper
 from rekindle.methods.recycling import recyclable
 from rekindle.testing.aged import Check, bits, graph_of, hooks, memory, same
@@ -49,7 +49,7 @@ def _keeper(method: Any, member: ZooModel, model: nn.Module, optimizer: Optimize
 
 def loss_of(model: nn.Module, batch: Any) -> Tensor:
     """Return the mean squared outputs."""
-    args, kwargs = as_call(batch)
+    args, kwargs = as_call(model, batch)
     leaves = pytree.tree_leaves(model(*args, **kwargs))
     return torch.stack([x.square().mean() for x in leaves if torch.is_tensor(x) and x.is_floating_point()]).sum()
 

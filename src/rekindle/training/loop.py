@@ -19,6 +19,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
 from rekindle.errors import RekindleError
+from rekindle.graph.model_output import logits_of
 from rekindle.keeper import Keeper
 from rekindle.observe.visit import size_of
 from rekindle.seeds import generator
@@ -306,13 +307,24 @@ def loss_of(model: nn.Module, inputs: Tensor, labels: Tensor, precision: str = "
 
 
 def outputs_of(model: nn.Module, inputs: Tensor, precision: str = "float32") -> Tensor:
-    """Run a model on a batch; images are laid out channel by channel last, which is faster in both precisions."""
+    """Return the logits of a batch; images are laid out channel by channel last, which is faster in both precisions."""
     if inputs.ndim == 4:
         inputs = inputs.contiguous(memory_format=torch.channels_last)
     if precision == "float32":
-        return model(inputs)
+        return _logits(model(inputs))
     with torch.autocast(inputs.device.type, torch.bfloat16):
-        return model(inputs)
+        return _logits(model(inputs))
+
+
+def _logits(output: Any) -> Tensor:
+    logits = logits_of(output)
+    if logits is None:
+        raise TrainingError(
+            expected="a model that gives logits: a tensor, or an output that holds them as `logits`",
+            got=f"a {type(output).__name__} without",
+            fix="wrap the model in a module that returns its logits",
+        )
+    return logits
 
 
 def order_of(length: Length, random: torch.Generator) -> Tensor:

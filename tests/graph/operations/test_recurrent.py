@@ -12,7 +12,8 @@ from torch.utils import _pytree as pytree
 import rekindle as rk
 from rekindle.errors import GraphError
 from rekindle.graph import UnitGraph, trace
-from rekindle.graph.export import as_call, at_rest
+from rekindle.graph.export import at_rest
+from rekindle.graph.inputs import as_call
 from rekindle.graph.scaling.solve import prepare, wishes_of
 from tests.graph.operation_cases import Case, L, Net, data
 from tests.graph.operations_recurrent import CASES, X, cells, last
@@ -33,7 +34,7 @@ def test_groups(found: Case) -> None:
 
 
 def output(model: nn.Module, tensors: dict[str, Tensor], example: Any) -> Tensor:
-    args, kwargs = as_call(example)
+    args, kwargs = as_call(model, example)
     with torch.no_grad(), at_rest(model):
         return functional_call(model, tensors, args, kwargs)
 

@@ -11,7 +11,7 @@ from torch.nn.utils import parametrizations
 from torch.utils import _pytree as pytree
 
 from rekindle.graph import trace
-from rekindle.graph.export import as_call
+from rekindle.graph.inputs import as_call
 from rekindle.graph.modules import tensors_of
 from rekindle.graph.scaling.solve import eliminate, prepare, wishes_of
 from rekindle.testing.aged import graph_of
@@ -35,7 +35,9 @@ class Residual(Plain):
 
 
 def outputs(model, tensors, example):
-    args, kwargs = pytree.tree_map(lambda x: x.double() if torch.is_floating_point(x) else x, as_call(example))
+    args, kwargs = pytree.tree_map(
+        lambda x: x.double() if torch.is_floating_point(x) else x, tuple(as_call(model, example))
+    )
     with torch.no_grad():
         result = functional_call(model, tensors, args, kwargs, tie_weights=True)
     leaves = [x for x in pytree.tree_leaves(result) if isinstance(x, Tensor) and x.is_floating_point()]

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 import rekindle as rk
 from rekindle.errors import NoEffectWarning, PlanError, SettingsError
-from rekindle.graph.export import as_call
+from rekindle.graph.inputs import as_call
 from rekindle.graph.scaling.solve import wishes_of
 from rekindle.testing.aged import graph_of
 from rekindle.testing.zoo import zoo
@@ -33,7 +33,9 @@ def grown(model, seed=0):
 
 
 def run(model, example):
-    args, kwargs = pytree.tree_map(lambda x: x.double() if torch.is_floating_point(x) else x, as_call(example))
+    args, kwargs = pytree.tree_map(
+        lambda x: x.double() if torch.is_floating_point(x) else x, tuple(as_call(model, example))
+    )
     with torch.no_grad():
         leaves = pytree.tree_leaves(model(*args, **kwargs))
     return torch.cat([x.reshape(-1) for x in leaves if isinstance(x, Tensor) and x.is_floating_point()])

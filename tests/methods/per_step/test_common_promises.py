@@ -7,7 +7,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 import rekindle as rk
-from rekindle.graph.export import as_call
+from rekindle.graph.inputs import as_call
 from rekindle.methods.registry import settings_class
 from rekindle.testing import ZOO
 from rekindle.testing.aged import bits, graph_of
@@ -24,7 +24,7 @@ def lively(key):
 
 
 def loss_of(model, batch):
-    args, kwargs = as_call(batch)
+    args, kwargs = as_call(model, batch)
     leaves = pytree.tree_leaves(model(*args, **kwargs))
     return torch.stack([x.square().mean() for x in leaves if torch.is_tensor(x) and x.is_floating_point()]).sum()
 
