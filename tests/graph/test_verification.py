@@ -42,12 +42,17 @@ def broken(graph, name, **changes):
     return replace(graph, groups=groups, _by_name={})
 
 
+def without_reader(group, slot):
+    return replace(group, outgoing=tuple(other for other in group.outgoing if other is not slot))
+
+
 def test_a_reader_that_is_forgotten_is_found():
     model, example = ZOO["resnet_basic"].build(), ZOO["resnet_basic"].example()
     graph = rk.trace(model, example)
     stream = next(g for g in graph.groups if g.kind == "stream")
-    with pytest.raises(GraphError, match="something reads its units"):
-        broken(graph, stream.name, outgoing=stream.outgoing[:-1]).verify(model, example)
+    for slot in stream.outgoing:
+        with pytest.raises(GraphError, match="something reads its units"):
+            broken(graph, stream.name, outgoing=without_reader(stream, slot).outgoing).verify(model, example)
 
 
 def test_a_wrong_map_is_found():
@@ -84,3 +89,35 @@ def test_units_that_nothing_reads_are_listed():
     assert graph.group("spare").outgoing == () and not graph.group("spare").leaves
     assert graph.verify(Spare(), torch.ones(1, 3)).not_provable["spare"] == "nothing reads it"
     assert "nothing" in str(graph)
+
+
+class Noted(nn.Module):
+    """Its code takes numbers out of torch, where no operation tells of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(3, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.b(self.a(x) * (1 if torch.compiler.is_exporting() else 1 + self.a.bias.tolist()[0]))
+
+
+def test_what_cannot_be_followed_is_tried_on_the_whole_model():
+    torch.manual_seed(0)
+    model = Noted()
+    graph = rk.trace(model, torch.ones(2, 3))
+    proof = graph.verify(model, torch.ones(2, 3))
+    assert proof.proved == ("a",) and "something else" in proof.on_outputs_only["a"]
+    wrong = broken(graph, "a", outgoing=(replace(graph.group("a").outgoing[0], where=half(graph.group("a"))),))
+    with pytest.raises(GraphError, match="something reads its units"):
+        wrong.verify(model, torch.ones(2, 3))
+
+
+def half(group):
+    where = group.outgoing[0].where
+    return replace(where, index=where.index[: group.size // 2])
+
+
+def test_nothing_but_the_part_is_needed_where_it_can_be_followed():
+    model, example = ZOO["gpt"].build(), ZOO["gpt"].example()
+    assert rk.trace(model, example).verify(model, example).on_outputs_only == {}
