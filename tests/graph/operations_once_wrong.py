@@ -47,6 +47,14 @@ def mask_token(m: Any, x: Tensor, masked: Tensor) -> Tensor:
     return m.h(m.e(x) * (1 - masked) + m.token * masked)
 
 
+def kernels_from_data(m: Any, x: Tensor) -> Tensor:
+    """ConvBERT: a kernel of three tokens for each of two heads, computed for each token."""
+    kernel = m.k(x).reshape(-1, 3, 1).softmax(1)
+    windows = F.unfold(m.e(x).transpose(1, 2).unsqueeze(-1), (3, 1), padding=(1, 0))
+    windows = windows.transpose(1, 2).reshape(len(x), -1, 6, 3).reshape(-1, 3, 3)
+    return m.h((windows @ kernel).reshape(*x.shape[:2], 6))
+
+
 CHUNKS = place((12, 4), (0,), [[n, n + 6] for n in range(6)])
 GATED = G(6, wb("e"), w("h"), kind="gated", at={("incoming", "e.weight"): CHUNKS})
 ORIGINAL = "a.parametrizations.weight.original"
@@ -336,6 +344,18 @@ ONCE_WRONG = [
     (
         "aten.broadcast_tensors has no handler (torch.distributions.Normal)",
         case("broadcast", lambda m, x: m.h(torch.broadcast_tensors(m.e(x), x[:, :1])[0]), e_h, data(3, 4), *E_H),
+    ),
+    (
+        "aten.im2col has no handler (ConvBERT); kernels that leak into it have readers that are not known",
+        case(
+            "kernels_from_data",
+            kernels_from_data,
+            lambda: e_h() | {"k": L(4, 6)},
+            data(2, 5, 4),
+            *E_H,
+            G(6, wb("k")),  # passes into the other units without a weight
+            swap=False,
+        ),
     ),
     (
         "indexing by a constant is not understood",

@@ -118,9 +118,35 @@ def _padded(call: Call) -> list[int]:
     return [len(call.args[0].shape) - 1 - n // 2 for n, amount in enumerate(call.args[1]) if amount]
 
 
+def windows(call: Call) -> Value:
+    """Units of the windows of an image side by side (`F.unfold`): a channel has a place for each kernel position."""
+    x: Value = call.args[0]
+    shape, image = tuple(call.shapes), {len(x.shape) - 2, len(x.shape) - 1}
+    fields = []
+    for labels in x.unit_labels:
+        if varying(labels) & image:
+            fields.append(shrink(_windows(labels, call)))
+        else:  # what is padded around belongs to the channel
+            channels = compact(shrink(labels)).narrow(-1, 0, 1).narrow(-2, 0, 1).flatten(-2)
+            fields.append(channels.repeat_interleave(math.prod(call.args[1]), dim=-2).expand(shape))
+    return replace(x, shape=shape, unit_labels=tuple(fields), param=None, base=None, along=None)
+
+
+def scaled_windows(walk: Walk, call: Call) -> Tensor:
+    """Scale of the windows of an image, with zeros around it."""
+    return shrink(_windows(walk.field(call.args[0]).contiguous(), call))
+
+
+def _windows(labels: Tensor, call: Call) -> Tensor:
+    """Call im2col on labels; what is padded around is without label."""
+    moved: Tensor = call.target((labels.double() + 1), *call.args[1:], **call.kwargs)
+    return moved.long() - 1
+
+
 define("cat concat concatenate stack", units=join, scale=stacked)
 define(
     "constant_pad_nd pad reflection_pad1d reflection_pad2d replication_pad1d replication_pad2d",
     units=pad,
     scale=scaled_pad,
 )
+define("im2col", units=windows, scale=scaled_windows)
