@@ -121,6 +121,20 @@ def test_reason_of_what_enters_an_unknown_operation(name: str) -> None:
     assert name in graph.uncovered["e.weight"]
 
 
+def test_units_that_leak_into_what_is_not_understood_have_no_group() -> None:
+    """Sorted values mixed by the data: who reads the mixture is not known."""
+
+    def forward(m: Any, x: Any) -> Any:
+        mixed = m.e(x).sort(-1).values.view(-1, 4, 3) @ m.g(x).softmax(-1)[:, :, None]
+        return m.h(torch.cat([m.v(x), mixed.squeeze(-1)], -1))
+
+    net = Net(forward, {"e": L(4, 12), "g": L(4, 3), "v": L(4, 5), "h": L(9, 2)})
+    graph = trace(net, data(2, 4), strict=False)
+    assert [group.name for group in graph.groups] == ["v", "h"]
+    assert "aten.sort" in graph.uncovered["g.weight"]
+    assert graph.verify(net, data(2, 4)).proved == ("v",)
+
+
 def test_reason_of_a_parameter_that_leaves_the_model() -> None:
     net = Net(lambda m, x: (m.h(m.e(x)), m.log_std.exp()), e_h() | {"log_std": weight(1, 2)})
     assert "not used" not in trace(net, data(3, 4)).uncovered["log_std"]

@@ -126,8 +126,14 @@ class TraceLog:
         self.uses.append(Use(distinct(labels), kind, location, neutral))
 
     def read(self, value: Value, labels: Sequence[Tensor]) -> None:
-        """Write down that a weight reads units, with everything that has leaked into them."""
+        """Write down that a weight reads units, with everything that has leaked into them.
+
+        What has leaked into something that is not understood is read by weights that cannot be told.
+        """
         self.reads.append((distinct(*labels), value.leaks))
+        own = distinct(*value.unit_labels)
+        for why in value.opaque:
+            self.opaque_labels.append((value.leaks[~torch.isin(value.leaks, own)], why))
 
     def output(self, value: Value) -> None:
         """Write down that a value leaves the model: its own units, and what has leaked into it."""
