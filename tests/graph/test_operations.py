@@ -21,18 +21,14 @@ from rekindle.graph.operations.table import define
 from rekindle.graph.trace_log import Location, TraceLog
 from rekindle.graph.value import Value
 from tests.graph.operation_cases import Case, L, Net, data, e_h, weight
-from tests.graph.operations_once_wrong import LIMITS, ONCE_WRONG
+from tests.graph.operations_once_wrong import ONCE_WRONG
 from tests.graph.operations_products import MODELS, PRODUCTS, attend, attention
 from tests.graph.operations_single import ELEMENTWISE, REARRANGE, NORMALizE
 from tests.graph.test_groups import assert_groups
 
 WORKING = [*ELEMENTWISE, *REARRANGE, *NORMALizE, *PRODUCTS, *MODELS]
 
-BROKEN = [
-    pytest.param(c, id=c.name, marks=pytest.mark.xfail(strict=True, reason=why) if c.name in LIMITS else ())
-    for why, c in ONCE_WRONG
-]
-CASES = [*(pytest.param(c, id=c.name) for c in WORKING), *BROKEN]
+CASES = [pytest.param(c, id=c.name) for c in (*WORKING, *(c for _, c in ONCE_WRONG))]
 
 
 @pytest.mark.parametrize("case", CASES)

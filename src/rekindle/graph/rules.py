@@ -37,6 +37,9 @@ def elementwise(
     activations = [value for value in operands if value.data or not with_data]
     parameters = [value for value in operands if with_data and not value.data]
     fields, leaks = _join(trace_log, activations, tuple(shape), tag if with_data else "composed")
+    if tag == "mul" and parameters and not any(value.relevant for value in activations):
+        fields = _written(trace_log, parameters[0], activations, tuple(shape), location)
+        parameters = parameters[1:] if fields else parameters
     for value in parameters:
         _place(trace_log, value, fields, tuple(shape), tag, location, neutral=_neutral(tag, fields, leaks))
     product = [value.product for value in activations if value.product is not None]
@@ -74,6 +77,25 @@ def _join(
         elif not any(torch.equal(compact(wide), compact(other)) for other in joined):
             joined.append(wide)
     return joined, distinct(*leaks)
+
+
+def _written(
+    trace_log: TraceLog, value: Value, inputs: Sequence[Value], shape: tuple[int, ...], location: Location
+) -> list[Tensor]:
+    """Return the units that a parameter writes which multiplies the raw input: along the dimensions the input lacks.
+
+    Numbers that are turned into tokens, x[b, f, 1] w[f, d], are a layer of one input for each f.
+    """
+    shift = len(shape) - len(value.shape)
+    has = {d - len(x.shape) + len(shape) for x in inputs for d, size in enumerate(x.shape) if size > 1}
+    lacking = [d for d, size in enumerate(value.shape) if size > 1 and d + shift not in has]
+    if value.base is not None and value.is_parameter:
+        fields = [side_labels(trace_log, value, lacking)] if lacking else []
+    else:
+        fields = [f for n, f in enumerate(value.unit_labels) if value.dims(n) and value.dims(n) <= set(lacking)]
+    for labels in fields:
+        trace_log.use(labels, "weight", location)
+    return [expand_to(labels, shape) for labels in fields]
 
 
 def _merge(trace_log: TraceLog, joined: list[Tensor], labels: Tensor, tag: str, leaks: list[Tensor]) -> None:
