@@ -18,7 +18,7 @@ from rekindle.graph.regions import UnitIndex
 from rekindle.graph.roles import weights_of
 from rekindle.graph.scaling.constraints import Homogeneity
 from rekindle.graph.scaling.walk import homogeneity
-from rekindle.graph.trace_log import TraceLog
+from rekindle.graph.trace_log import TraceLog, connected
 from rekindle.graph.unit_graph import OUTSIDE, UnitGraph
 from rekindle.graph.units import ADD, MUL, OUTPUT, PRODUCT, SEEPS, Family, Port, families_of, flags_of
 from rekindle.kernels.initializers import Constant
@@ -78,12 +78,31 @@ def _opaque_reasons(trace_log: TraceLog) -> None:
 
 
 def _keys(trace_log: TraceLog, apart: np.ndarray) -> np.ndarray:
-    """Tell for each label whether it is a key in attention, and never a query."""
-    keys, queries = (np.zeros(trace_log.total, dtype=bool) for _ in range(2))
+    """Tell for each label whether it is a key: what queries are multiplied with, in all products that they are in.
+
+    Keys that meet positions and queries that meet positions (DeBERTa) still are two sides; the first product tells
+    which is which. Where a side meets itself there are no keys. The two sides are those of a graph with two copies of
+    each label, in which a product connects the first copy of one to the second of the other: labels whose copies stay
+    apart have a side.
+    """
+    pairs = [apart[torch.stack(tie[:2]).numpy()] for tie in trace_log.ties if tie[2] == "product"]
+    if not pairs:
+        return np.zeros(trace_log.total, dtype=bool)
+    total, (a, b) = trace_log.total, np.concatenate(pairs, axis=1)
+    side = connected(2 * total, np.r_[a, a + total], np.r_[b + total, b])
+    whole = np.minimum(side[:total], side[total:])  # the same for both sides of a set of products
+    met, order = np.unique(np.stack([a, b], axis=1).reshape(-1), return_index=True)
+    met = met[np.argsort(order)]
+    sets, first = np.unique(whole[met], return_index=True)
+    query_side = np.full(2 * total, -1)
+    query_side[sets] = side[met[first]]  # what came first is a query
+    one_sided = np.zeros(2 * total, dtype=bool)
+    one_sided[whole[met[side[met] == side[met + total]]]] = True
     for left, right in trace_log.products:
-        queries[apart[left.numpy()]] = True
-        keys[apart[right.numpy()]] = True
-    return (keys & ~queries)[apart]
+        one_sided[whole[np.intersect1d(apart[left.numpy()], apart[right.numpy()])]] = True
+    is_key = np.zeros(total, dtype=bool)
+    is_key[met] = (side[met] != query_side[whole[met]]) & ~one_sided[whole[met]]
+    return is_key[apart]
 
 
 def _leaving(trace_log: TraceLog, root: np.ndarray, flags: np.ndarray) -> np.ndarray:

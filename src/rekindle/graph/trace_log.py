@@ -15,6 +15,7 @@ from torch import Tensor
 from rekindle.graph.regions import MatrixView
 from rekindle.graph.value import Value, distinct
 
+_NO_LABELS = np.empty(0, dtype=np.int64)
 _PAIR = 1 << 31  # two labels fit into one int64
 UseKind = Literal["weight", "bias", "scale", "shift", "mean", "var", "read"]
 Role = Literal["q", "k", "v"]
@@ -175,20 +176,22 @@ class TraceLog:
 
     def components(self, chosen: Callable[[str], bool] = lambda tag: True) -> np.ndarray:
         """Return for each label the smallest label that it is tied to, over ties of the chosen tags."""
-        parent = np.arange(self.total)
         ties = [tie for tie in self.ties if chosen(tie[2])]
-        if not ties:
+        a, b = (np.concatenate([_NO_LABELS, *(tie[side].numpy() for tie in ties)]) for side in (0, 1))
+        return connected(self.total, a, b)
+
+
+def connected(total: int, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return for each of so many numbers the smallest one that it is connected to by pairs (a, b)."""
+    parent = np.arange(total)
+    while True:
+        low = np.minimum(parent[a], parent[b])
+        if (parent[a] == low).all() and (parent[b] == low).all():
             return parent
-        a = np.concatenate([t[0].numpy() for t in ties])
-        b = np.concatenate([t[1].numpy() for t in ties])
-        while True:
-            low = np.minimum(parent[a], parent[b])
-            if (parent[a] == low).all() and (parent[b] == low).all():
-                return parent
-            np.minimum.at(parent, parent[a], low)
-            np.minimum.at(parent, parent[b], low)
-            while not (parent[parent] == parent).all():
-                parent = parent[parent]
+        np.minimum.at(parent, parent[a], low)
+        np.minimum.at(parent, parent[b], low)
+        while not (parent[parent] == parent).all():
+            parent = parent[parent]
 
 
 def merge_leaks(*values: Value) -> Tensor:
