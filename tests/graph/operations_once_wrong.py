@@ -346,6 +346,16 @@ ONCE_WRONG = [
         case("broadcast", lambda m, x: m.h(torch.broadcast_tensors(m.e(x), x[:, :1])[0]), e_h, data(3, 4), *E_H),
     ),
     (
+        "pooling over tokens with channels behind them: windows of one position were taken to mix channels (Funnel)",
+        case(
+            "tokens_pooled_with_channels_behind",
+            lambda m, x: m.h(F.max_pool2d(F.avg_pool2d(m.e(x)[:, None], (2, 1)), (2, 1))[:, 0]),
+            e_h,
+            data(2, 4, 4),
+            *E_H,
+        ),
+    ),
+    (
         "aten.im2col has no handler (ConvBERT); kernels that leak into it have readers that are not known",
         case(
             "kernels_from_data",

@@ -123,7 +123,18 @@ def pooled(walk: Walk, call: Call) -> Any:
 
 def _resized(call: Call, x: Value, shape: tuple[int, ...]) -> Value:
     positions = {d for d in range(len(shape)) if d > 1 or (d == 1 and len(shape) == 2)}
-    return _leak_along(call, x, positions, keep=True, shape=shape)
+    return _leak_along(call, x, positions - _untouched(call, x, shape), keep=True, shape=shape)
+
+
+def _untouched(call: Call, x: Value, shape: tuple[int, ...]) -> set[int]:
+    """Return the dimensions that a window of one position leaves as they are (tokens pooled, channels behind them)."""
+    if "_pool" not in call.op or "adaptive" in call.op:
+        return set()
+    kernel = [call.args[1]] if isinstance(call.args[1], int) else list(call.args[1])
+    last = int(call.op.split("pool")[1][0])
+    sizes = kernel * last if len(kernel) == 1 else kernel
+    dims = range(len(shape) - last, len(shape))
+    return {d for d, size in zip(dims, sizes, strict=True) if size == 1 and x.shape[d] == shape[d]}
 
 
 def softmax(call: Call) -> Value:
