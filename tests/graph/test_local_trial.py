@@ -111,6 +111,28 @@ def test_constants_in_a_stream_do_not_hide_a_reader():
             broken(graph, "e", outgoing=without_reader(stream, slot).outgoing).verify(net, data(2, 5, 4))
 
 
+def test_a_tied_embedding_does_not_hide_the_first_readers():
+    """Silent as the output layer, it still is disturbed where tokens are looked up."""
+
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.a, self.b = nn.Embedding(9, 8), nn.Linear(8, 6), nn.Linear(6, 8)
+
+        def forward(self, ids):
+            x = self.table(ids)
+            return (x + self.b(torch.relu(self.a(x)))) @ self.table.weight.t()
+
+    torch.manual_seed(0)
+    model, ids = Tied(), torch.arange(9)[None]
+    graph = trace(model, ids)
+    stream = graph.group("table")
+    assert "table" in graph.verify(model, ids).proved
+    (slot,) = [slot for slot in stream.outgoing if slot.tensor == "a.weight"]
+    with pytest.raises(GraphError, match="a: aten"):
+        broken(graph, "table", outgoing=without_reader(stream, slot).outgoing).verify(model, ids)
+
+
 def test_what_carries_units_along_is_no_reader():
     """A layer over tokens sees a change of channels, and passes it on channel by channel."""
     net = Net(lambda m, x: m.h(m.t(m.e(x).transpose(1, 2)).mean(-1)), {"e": L(4, 6), "t": L(3, 5), "h": L(6, 2)})

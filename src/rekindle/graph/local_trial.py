@@ -8,7 +8,9 @@ does is to write into the same units again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,6 +31,21 @@ from rekindle.seeds import generator
 Tensors = Mapping[str, Tensor]
 APART = 0.02  # two halves of a group overlap less along an axis: it is the axis of its units
 SIZES = (1.0, 1e3)  # strong noise drowns constants that are added to units, which no exchange moves
+
+
+@dataclass(frozen=True, eq=False)
+class _Variant:
+    """Tensors that replace the model's: everywhere, and for tied tables where rows of them are looked up."""
+
+    tensors: Tensors
+    looked_up: Tensors
+
+    def changed(self, slots: Sequence[Slot], spare: Sequence[Slot], how: Callable[..., dict[str, Tensor]]) -> _Variant:
+        """Return the variant with a change to slots; where a tied table is looked up, nothing of it is spared."""
+        tied = [slot for slot in slots if slot.tensor in self.looked_up]
+        return _Variant(
+            how(slots=slots, start=self.tensors, spare=spare), how(slots=tied, start=self.looked_up, spare=())
+        )
 
 
 class LocalTrial:
@@ -63,7 +80,8 @@ class LocalTrial:
             Unfollowable: The difference reaches something that cannot be run again.
         """
         outgoing = [slot for g in closure for slot in g.outgoing]
-        silent = silenced(self.tensors, outgoing, self.gains)
+        tied = {slot.tensor for slot in group.incoming} & {slot.tensor for slot in outgoing}
+        silent = _Variant(silenced(self.tensors, outgoing, self.gains), {name: self.tensors[name] for name in tied})
         spread = self._spread(silent, self._disturbed(group, silent, outgoing, seed))
         try:
             reads = list(spread.reads())
@@ -76,7 +94,7 @@ class LocalTrial:
         return None
 
     def _refuse_readers(
-        self, group: Group, reads: list[Read], silent: Tensors, outgoing: list[Slot], seed: int
+        self, group: Group, reads: list[Read], silent: _Variant, outgoing: list[Slot], seed: int
     ) -> None:
         """Raise if one of the weights reads the units; others carry them along (they mix tokens, or positions)."""
         if not reads:
@@ -88,7 +106,7 @@ class LocalTrial:
                     raise read_elsewhere(group, f"a change in {self._place(read)}")
 
     def _apart(
-        self, group: Group, silent: Tensors, outgoing: list[Slot], seed: int, size: float
+        self, group: Group, silent: _Variant, outgoing: list[Slot], seed: int, size: float
     ) -> set[tuple[int, int]]:
         """Return the operands in which two halves of the group lie apart along the axis that is summed over.
 
@@ -104,24 +122,27 @@ class LocalTrial:
             return set()
         return {(read.node.index, read.side.value) for read in found if _lie_apart(read)}
 
-    def _moved(self, group: Group, start: Tensors, outgoing: list[Slot], half: int, seed: int) -> dict[str, Tensor]:
+    def _moved(self, group: Group, start: _Variant, outgoing: list[Slot], half: int, seed: int) -> _Variant:
         slots = (*group.incoming, *group.norms)
         if group.size < 4:
-            return disturbed(self.tensors, of_units(slots, torch.tensor([half])), start, outgoing, seed + 1)
+            some = of_units(slots, torch.tensor([half]))
+            return start.changed(some, outgoing, partial(disturbed, self.tensors, seed=seed + 1))
         order = torch.arange(group.size)
         middle = group.size // 2
         for unit in range(half * middle, (half + 1) * middle - 1, 2):
             order[unit], order[unit + 1] = unit + 1, unit
-        return exchanged(self.tensors, slots, start, outgoing, order)
+        return start.changed(slots, outgoing, partial(exchanged, self.tensors, order=order))
 
     def _disturbed(
-        self, group: Group, silent: Tensors, outgoing: list[Slot], seed: int, size: float = 1.0
-    ) -> dict[str, Tensor]:
-        return disturbed(self.tensors, (*group.incoming, *group.norms), silent, outgoing, seed, size)
+        self, group: Group, silent: _Variant, outgoing: list[Slot], seed: int, size: float = 1.0
+    ) -> _Variant:
+        noise = partial(disturbed, self.tensors, seed=seed, size=size)
+        return silent.changed((*group.incoming, *group.norms), outgoing, noise)
 
-    def _spread(self, *variants: Tensors) -> Spread:
-        names = dict.fromkeys(name for variant in variants for name in variant)
-        return Spread(self.tape, [{n: v.get(n, self.tensors[n]) for n in names} for v in variants], SILENT)
+    def _spread(self, *variants: _Variant) -> Spread:
+        names = dict.fromkeys(name for variant in variants for name in variant.tensors)
+        tensors = [{name: v.tensors.get(name, self.tensors[name]) for name in names} for v in variants]
+        return Spread(self.tape, tensors, SILENT, [v.looked_up for v in variants])
 
     def _place(self, read: Read) -> str:
         """Return "module: operation" of a weight; a constant has no module."""

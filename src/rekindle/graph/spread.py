@@ -44,9 +44,17 @@ class Spread:
         tape: The call.
         variants: Replaced tensors by name, one mapping for each variant; the same names in all.
         tolerance: Relative change that still counts as none.
+        looked_up: The same, for tables where rows of them are looked up: an embedding that is tied to the output layer
+            is written there and silent here.
     """
 
-    def __init__(self, tape: Tape, variants: Sequence[Mapping[str, Tensor]], tolerance: float) -> None:
+    def __init__(
+        self,
+        tape: Tape,
+        variants: Sequence[Mapping[str, Tensor]],
+        tolerance: float,
+        looked_up: Sequence[Mapping[str, Tensor]] = (),
+    ) -> None:
         self.tape, self.tolerance, self.count = tape, tolerance, len(variants)
         self.differing: dict[int, tuple[Tensor, ...]] = {}
         self._settled: dict[int, Tensor] = {}  # values that are the same in all variants
@@ -57,10 +65,13 @@ class Spread:
                 self.differing[value] = tensors
             else:
                 self._settled[value] = tensors[0]
+        names = looked_up[0] if looked_up else ()
+        self._looked_up = {tape.leaves[name]: tuple(variant[name] for variant in looked_up) for name in names}
 
     def reads(self) -> Iterator[Read]:
         """Follow the difference; yield each weight that sees it in its other operand, in order."""
-        waiting = [index for value in self.differing for index in self.tape.users[value]]
+        started = [(value, index) for value in (*self.differing, *self._looked_up) for index in self.tape.users[value]]
+        waiting = [index for value, index in started if self._varied(self.tape.nodes[index], value)]
         heapq.heapify(waiting)
         last = -1
         while waiting:
@@ -82,10 +93,16 @@ class Spread:
                     yield Read(node, side, self.differing[side.value])
                 else:
                     fixed.add(side.value)
-        if any(value in self.differing and value not in fixed for value in node.inputs):
+        if any(self._varied(node, value) and value not in fixed for value in node.inputs):
             self._keep(node, self._variants(node, fixed), waiting)
         else:
             self._settle(node)
+
+    def _varied(self, node: Node, value: int) -> tuple[Tensor, ...]:
+        """Return what an operand is in each variant; nothing where it is the same in all."""
+        if node.op == "embedding" and value in self._looked_up:
+            return self._looked_up[value]
+        return self.differing.get(value, ())
 
     def _is_weight_for(self, side: Side) -> bool:
         """Tell whether an operand differs and meets a weight: something that does not depend on the model's input.
@@ -110,8 +127,9 @@ class Spread:
             free = self._read_by_weights(node)
 
             def read(value: int) -> Tensor:
-                if value in self.differing:
-                    return self.differing[value][at if value in fixed else variant]
+                varied = self._varied(node, value)
+                if varied:
+                    return varied[at if value in fixed else variant]
                 return self.tape.values[value] if value in free else self._still(value)
 
             return read
