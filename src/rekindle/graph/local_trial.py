@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
+from rekindle.graph.containers import map_tensors
 from rekindle.graph.disturbance import disturbed, exchanged, of_units, silenced
-from rekindle.graph.export import as_call
 from rekindle.graph.groups import Group, Slot, owner_of
+from rekindle.graph.inputs import as_call
 from rekindle.graph.modules import parameters_of
 from rekindle.graph.recorder import record
 from rekindle.graph.refutation import BREAKS, SEEN, SILENT, read_elsewhere
@@ -162,7 +162,7 @@ def _lie_apart(read: Read) -> bool:
 def _taped(model: nn.Module, example: Any) -> tuple[dict[str, Tensor], Tape]:
     """Return a model's tensors and the tape of a call with them: in float64, or as they are where it cannot run so."""
     for wide in (True, False):
-        tensors, given = copies_of(model, wide), cast(as_call(example), wide)
+        tensors, given = copies_of(model, wide), cast(as_call(model, example), wide)
         try:
             tape = _tape(model, tensors, given)
         except (RuntimeError, TypeError) as error:
@@ -184,7 +184,7 @@ def _must_be_the_model(tape: Tape, model: nn.Module, tensors: Tensors, given: An
     """
     other = {name: _slightly_other(name, tensor) for name, tensor in tensors.items()}
     replayed = tape.replay(other)
-    live = call_at_rest(model, other, pytree.tree_map(lambda x: x.clone() if isinstance(x, Tensor) else x, given))
+    live = call_at_rest(model, other, map_tensors(Tensor.clone, given))
     if len(live) != len(replayed) or any(not change(a, b) <= SILENT for a, b in zip(live, replayed, strict=True)):
         raise Unfollowable("with other weights the model computes something else than the operations it was seen to do")
 

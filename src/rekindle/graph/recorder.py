@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from rekindle.graph import containers
 from rekindle.graph.tape import At, Node, Tape, Unfollowable, tensors_in
 
 Geometry = tuple[tuple[int, ...], tuple[int, ...], int]  # size, stride, offset
@@ -44,8 +45,8 @@ def record(
     given = {name: tensor.detach().clone() for name, tensor in leaves.items()}
     for name, tensor in given.items():
         tape.leaves[name] = recorder.enter(tensor, data=False, learned=name in learned)
-    example = pytree.tree_map(lambda x: x.detach().clone() if isinstance(x, Tensor) else x, example)
-    for tensor in tensors_in(example):
+    example = containers.map_tensors(lambda x: x.detach().clone(), example)
+    for tensor in containers.tensors_in(example):
         recorder.enter(tensor, data=True, learned=False)
     with recorder:
         results = call(given, example)

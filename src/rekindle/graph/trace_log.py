@@ -176,9 +176,9 @@ class TraceLog:
 
     def components(self, chosen: Callable[[str], bool] = lambda tag: True) -> np.ndarray:
         """Return for each label the smallest label that it is tied to, over ties of the chosen tags."""
-        ties = [tie for tie in self.ties if chosen(tie[2])]
-        a, b = (np.concatenate([_NO_LABELS, *(tie[side].numpy() for tie in ties)]) for side in (0, 1))
-        return connected(self.total, a, b)
+        ties = [(a.numpy(), b.numpy()) for a, b, tag in self.ties if chosen(tag)]
+        left, right = ([_NO_LABELS, *(tie[side] for tie in ties)] for side in (0, 1))
+        return connected(self.total, np.concatenate(left), np.concatenate(right))
 
 
 def connected(total: int, a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -177,6 +177,7 @@ def _call(node: fx.Node, trace_log: TraceLog, env: dict[str, Any]) -> Any:
     location = Location(_module(node), f"aten.{name}")
     target: Any = node.target
     call = Call(trace_log, name.rstrip("_") if in_place else name, target, args, kwargs, _shapes(node), location)
+    trace_log.calls.append(call)
     if in_place and len(call.values) > 1 and _is_aliased(node) and not _writes_only_data(node, call, env):
         result = call.trace_log.gap(call.values, location)
     else:
@@ -261,13 +262,16 @@ def _without_elements(call: Call) -> Any:
     rest = [value for value in call.values if value.relevant and 0 not in value.shape]
     if call.op == "linear" and rest:
         expanded = replace(call, op="expand", target=EXPAND, args=(rest[0], call.shapes), kwargs={})
-        bias = TABLE["expand"].units(expanded)
+        bias = replace(TABLE["expand"].units(expanded), data=data)
         for labels in bias.unit_labels:
             call.trace_log.use(labels, "bias", call.location)
-        return replace(bias, data=data)
+        call.trace_log.tape.append((expanded, bias))
+        return bias
     if call.op == "cat":
         joined = [value for value in call.values if 0 not in value.shape]
-        return units_after(replace(call, args=(joined, *call.args[1:])))
+        result = TABLE["cat"].units(replace(call, args=(joined, *call.args[1:])))
+        call.trace_log.tape.append((call, result))
+        return result
     return call.trace_log.gap(rest, call.location) if rest else _every(call.shapes, lambda s: Value(s, data=data))
 
 

@@ -13,10 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from rekindle.errors import GraphError
 from rekindle.graph.groups import Group
 from rekindle.graph.local_trial import LocalTrial
+from rekindle.graph.modules import tensors_of
+from rekindle.graph.plain import valueless, why_not_plain
 from rekindle.graph.refutation import WITHOUT_EFFECT
 from rekindle.graph.surroundings import restored_on_failure
 from rekindle.graph.tape import Unfollowable
@@ -62,12 +65,19 @@ def verify(graph: Provable, model: nn.Module, example: Any, *, seed: int = 0) ->
         GraphError: A group is wrong: its units are read by something else than its outgoing slots.
     """
     model = bare(model)
+    tensors = tensors_of(model)
+    if empty := valueless(tensors):
+        raise GraphError(
+            expected="a model with values, on which a graph can be proved",
+            got=f"{empty[0]} on the meta device, which has none",
+            fix="load the weights first, and verify then",
+        )
     with restored_on_failure(model), torch.no_grad():
         trials = _Trials(model, example, graph.gains)
         proved, not_provable = [], {}
         for group in graph.groups:
             closure = closure_of(graph, group)
-            reason = unprovable(closure) or trials.judge(group, closure, seed)
+            reason = _not_plain(tensors, closure) or unprovable(closure) or trials.judge(group, closure, seed)
             if reason is None:
                 proved.append(group.name)
             else:
@@ -114,6 +124,13 @@ def closure_of(graph: Provable, group: Group) -> list[Group]:
             found[name] = graph.group(name)
             todo += found[name].through
     return list(found.values())
+
+
+def _not_plain(tensors: Mapping[str, Tensor], closure: list[Group]) -> str | None:
+    """Return which slot cannot be changed for a trial, and why; None if all can."""
+    slots = [slot for g in closure for slot in (*g.incoming, *g.norms, *g.outgoing)]
+    found = {slot.tensor: why for slot in slots if (why := why_not_plain(tensors[slot.tensor]))}
+    return next((f"{name}: {why}" for name, why in found.items()), None)
 
 
 def unprovable(closure: list[Group]) -> str | None:

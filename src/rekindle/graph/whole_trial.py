@@ -11,11 +11,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
+from rekindle.graph.containers import map_tensors
 from rekindle.graph.disturbance import disturbed, silenced
-from rekindle.graph.export import as_call, at_rest
+from rekindle.graph.export import at_rest
 from rekindle.graph.groups import Group
+from rekindle.graph.inputs import as_call
+from rekindle.graph.model_output import beside_loss
 from rekindle.graph.modules import call_with, tensors_of
 from rekindle.graph.refutation import BREAKS, SEEN, SILENT, read_elsewhere
 from rekindle.seeds import global_seed
@@ -66,17 +68,23 @@ class WholeTrial:
         return None
 
     def _run(self, replaced: Mapping[str, Tensor]) -> Tensor:
-        results = call_at_rest(self.model, {**self.tensors, **replaced}, cast(as_call(self.example), self.wide))
+        results = call_at_rest(
+            self.model, {**self.tensors, **replaced}, cast(as_call(self.model, self.example), self.wide)
+        )
         return torch.cat([x.double().reshape(-1) for x in results])
 
 
 def call_at_rest(
     model: nn.Module, tensors: Mapping[str, Tensor], call: tuple[tuple[Any, ...], Mapping[str, Any]]
 ) -> list[Tensor]:
-    """Run a model with tensors of its own or others, at rest and with one seed; return its floating outputs."""
+    """Run a model with tensors of its own or others, at rest and with one seed; return its outputs beside the loss.
+
+    Outputs of whole numbers (actions, classes) count where there are no others.
+    """
     with torch.no_grad(), at_rest(model), global_seed(0, "forward", "verify"):
         result = call_with(model, tensors, *call)
-    return [x for x in pytree.tree_leaves(result) if isinstance(x, Tensor) and x.is_floating_point()]
+    every = beside_loss(result)
+    return [x for x in every if x.is_floating_point()] or every
 
 
 def copies_of(model: nn.Module, wide: bool) -> dict[str, Tensor]:
@@ -86,9 +94,7 @@ def copies_of(model: nn.Module, wide: bool) -> dict[str, Tensor]:
 
 def cast(item: Any, wide: bool) -> Any:
     """Return tensors of floats in a nested structure as float64, if they are to be wide."""
-    return pytree.tree_map(
-        lambda x: x.double() if wide and isinstance(x, Tensor) and x.is_floating_point() else x, item
-    )
+    return map_tensors(lambda x: x.double() if wide and x.is_floating_point() else x, item)
 
 
 def _change(before: Tensor, after: Tensor) -> float:

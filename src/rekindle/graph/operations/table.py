@@ -31,10 +31,6 @@ class Call:
     shapes: Any = None  # shape of the result, or a list of shapes
     location: Location = field(default_factory=lambda: Location("", ""))
 
-    def __post_init__(self) -> None:
-        """Write it down, whether it is in the table or not."""
-        self.trace_log.calls.append(self)
-
     @property
     def values(self) -> list[Value]:
         """All tensor operands, also those inside lists."""
