@@ -1,11 +1,14 @@
 """Parts of a model by name."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
 from rekindle.errors import PlanError
+from rekindle.graph.initializers import initializers_of
 from rekindle.graph.modules import (
     call_with,
     main_output,
@@ -14,7 +17,9 @@ from rekindle.graph.modules import (
     stored_names,
     submodule,
     tensors_of,
+    weight_shape,
 )
+from rekindle.graph.scan import scan
 
 
 class Tied(nn.Module):
@@ -104,3 +109,17 @@ def test_other_values_by_names_without_wrappers():
     with torch.compiler.set_stance("force_eager"):
         assert torch.equal(call_with(model, new, (x,), {}), expected)
         assert not torch.equal(model(x), expected), "and the model itself has its own"
+
+
+@pytest.mark.parametrize("norm", [nn.utils.parametrizations.spectral_norm, nn.utils.parametrizations.weight_norm])
+@pytest.mark.parametrize(
+    "layer", [nn.Linear(3, 2), nn.Conv2d(4, 6, 3, groups=2), nn.ConvTranspose1d(3, 5, 4)], ids=repr
+)
+def test_to_look_at_a_model_does_not_run_what_norms_its_weights(norm, layer):
+    """Under spectral_norm a weight that is read in training mode moves the buffers of the norm."""
+    expected = tuple(layer.weight.shape)
+    model = nn.Sequential(norm(copy.deepcopy(layer))).train()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    assert weight_shape(model[0]) == expected
+    assert scan(model).parameters and initializers_of(model)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from rekindle.graph.own_run import is_own_run, own_run, set_own_run
+from rekindle.graph.own_run import is_own_run, is_watching, own_run, set_own_run, watching
 
 
 def test_for_the_time_of_the_context_also_when_it_fails():
@@ -32,3 +32,11 @@ def test_it_can_be_put_back():
         set_own_run(False)
         assert not is_own_run()
     assert not is_own_run()
+
+
+def test_a_hook_that_watches_is_marked():
+    def hook(*_):
+        """Look."""
+
+    assert not is_watching(hook)
+    assert watching(hook) is hook and is_watching(hook)

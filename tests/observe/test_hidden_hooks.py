@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 import rekindle as rk
-from rekindle.observe.hidden_hooks import keep_out_of_copies, let_into_copies, watching
+from rekindle.graph.own_run import watching
+from rekindle.observe.hidden_hooks import keep_out_of_copies, let_into_copies
 from rekindle.testing.aged import hooks
 
 X = torch.ones(2, 4)

@@ -1,4 +1,9 @@
-"""Whether a model is still made of the same parts."""
+"""Whether a model is still made of the same parts.
+
+Here the very objects count, because an optimizer and the methods of a Keeper hold on to them, and it is asked at every
+step. Whether a former trace is still right is another question, which new objects of the same shapes do not change:
+see `graph.trace_key`.
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import _WeightNorm
 from torch.nn.utils.weight_norm import WeightNorm as OldWeightNorm
 
-from rekindle.graph.modules import modules_of, submodule
+from rekindle.graph.modules import modules_of, submodule, weight_shape
 from rekindle.kernels.initializers import Constant, Normal, Uniform
 from rekindle.seeds import global_seed
 
@@ -162,8 +162,7 @@ def _uniform(bound: float) -> Uniform:
 
 def _fan_in_uniform(module: nn.Module) -> Uniform:
     """Kaiming uniform with a = sqrt(5), for weight and bias alike: the bound is 1/sqrt(fan-in)."""
-    weight: Tensor = module.weight  # type: ignore[assignment]
-    fan_in = weight.shape[1] * math.prod(weight.shape[2:])
+    fan_in = math.prod(weight_shape(module)[1:])
     return _uniform(1 / math.sqrt(fan_in) if fan_in else 0.0)
 
 

@@ -72,6 +72,22 @@ def submodule(model: nn.Module, path: str) -> nn.Module:
     return module
 
 
+def weight_shape(module: nn.Module) -> tuple[int, ...]:
+    """Return the shape of a layer's weight; torch's norms of weights, which keep the shape, are not run for it.
+
+    To read the weight under spectral_norm is to run it, and in training mode that moves its buffers.
+
+    Example:
+        >>> weight_shape(nn.utils.parametrizations.spectral_norm(nn.Linear(3, 2)))
+        (2, 3)
+    """
+    held: Any = getattr(module, "parametrizations", {})
+    made: Any = held["weight"] if "weight" in held else ()
+    kept = made and all(type(each).__name__ in ("_WeightNorm", "_SpectralNorm") for each in made)
+    weight: Any = (made.original if hasattr(made, "original") else made.original1) if kept else module.weight
+    return tuple(weight.shape)
+
+
 def main_output(output: Any) -> Tensor:
     """Return the tensor that a module hands on: its output, or the first of several.
 

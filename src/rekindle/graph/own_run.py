@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from typing import Any, TypeVar
 
+Hook = TypeVar("Hook", bound=Callable[..., Any])
+
+_MARK = "_rekindle_watches"
 _OURS: ContextVar[bool] = ContextVar("rekindle_own_run", default=False)
 
 
@@ -35,3 +39,14 @@ def is_own_run() -> bool:
         False
     """
     return _OURS.get()
+
+
+def watching(hook: Hook) -> Hook:
+    """Mark a hook as one that watches somebody's training: in a run of ours it does nothing."""
+    setattr(hook, _MARK, True)
+    return hook
+
+
+def is_watching(hook: Any) -> bool:
+    """Tell whether a hook was marked as one that watches."""
+    return getattr(hook, _MARK, False) is True

@@ -10,7 +10,7 @@ from torch import nn
 from rekindle.graph.export import aliases_of, canonical_names
 from rekindle.graph.gates import recurrent_weights
 from rekindle.graph.initializers import gains_of, initializers_of
-from rekindle.graph.modules import modules_of, parameters_of
+from rekindle.graph.modules import modules_of, parameters_of, weight_shape
 from rekindle.graph.plain import not_plain_in, shapes_of
 from rekindle.graph.projections import Projection, is_attention, projection, roles_are_known, split
 from rekindle.graph.regions import MatrixView
@@ -110,14 +110,14 @@ def _weights(module: nn.Module) -> Iterator[tuple[str, MatrixView, tuple[WeightR
         yield "weight", _convolution(module), ()
     elif isinstance(module, nn.Linear):
         attention = isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear)
-        yield "weight", MatrixView(tuple(module.weight.shape), (0,), (1,)), ("o",) if attention else ()
+        yield "weight", MatrixView(weight_shape(module), (0,), (1,)), ("o",) if attention else ()
     elif isinstance(module, nn.Embedding):
-        yield "weight", MatrixView(tuple(module.weight.shape), (1,), (0,)), ("embedding",)
+        yield "weight", MatrixView(weight_shape(module), (1,), (0,)), ("embedding",)
     elif isinstance(module, nn.RNNBase | nn.RNNCellBase):
         for name, gates in recurrent_weights(module):
             yield name, gates, ("hidden",)
     elif type(module).__name__ == "Conv1D" and hasattr(module, "nf"):
-        yield "weight", MatrixView(tuple(module.weight.shape), (1,), (0,)), ()  # type: ignore[arg-type]
+        yield "weight", MatrixView(weight_shape(module), (1,), (0,)), ()
 
 
 def _attention(module: nn.MultiheadAttention) -> Iterator[tuple[str, MatrixView, tuple[WeightRole, ...]]]:
@@ -131,7 +131,7 @@ def _attention(module: nn.MultiheadAttention) -> Iterator[tuple[str, MatrixView,
 
 
 def _convolution(module: nn.modules.conv._ConvNd) -> MatrixView:
-    shape, groups = tuple(module.weight.shape), module.groups
+    shape, groups = weight_shape(module), module.groups
     out, in_ = (1, 0) if module.transposed else (0, 1)
     kernel = tuple(range(2, len(shape)))
     if groups == 1:

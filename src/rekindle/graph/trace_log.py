@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rekindle.graph.constants import Constant
 from rekindle.graph.regions import MatrixView
 from rekindle.graph.value import Value, distinct
 
@@ -96,6 +97,7 @@ class TraceLog:
     calls: list[Any] = field(default_factory=list)  # every call, also on raw inputs, for `lipschitz`
     gaps: list[Value] = field(default_factory=list)  # operands of what is not understood
     results: list[Value] = field(default_factory=list)  # what leaves the model
+    constants: list[Constant] = field(default_factory=list)  # each knows whether its values were looked at
     total: int = 0
     _known: dict[tuple[str, tuple[int, ...], tuple[int, ...], int], Axis] = field(default_factory=dict)
 
@@ -109,6 +111,11 @@ class TraceLog:
             self.total += size
         axis = self._known[key]
         return torch.arange(axis.start, axis.start + axis.size)
+
+    def constant(self, live: Tensor, buffer: str = "") -> Constant:
+        """Return a tensor that is no parameter, written down so that it is known whether its values were looked at."""
+        self.constants.append(Constant(live, buffer))
+        return self.constants[-1]
 
     def tie(self, a: Tensor, b: Tensor, tag: str) -> None:
         """Write down that elements at the same place belong to the same unit."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +12,10 @@ from torch import fx, nn
 
 from rekindle.errors import GraphError
 from rekindle.graph.assemble import assemble
+from rekindle.graph.cache import of_model, recall, remember
+from rekindle.graph.constants import Constant
 from rekindle.graph.export import aliases_of, canonical_names, first_name
-from rekindle.graph.initializers import gains_of, initializers_of
+from rekindle.graph.initializers import gains_of
 from rekindle.graph.left_out import OPERATION, Piece
 from rekindle.graph.model_output import loss_alone, note_of
 from rekindle.graph.modules import parameters_of
@@ -24,6 +26,7 @@ from rekindle.graph.plain import not_plain_in, shapes_of
 from rekindle.graph.programs import programs_of
 from rekindle.graph.scan import scan
 from rekindle.graph.surroundings import restored_on_failure
+from rekindle.graph.trace_key import Key, trace_key
 from rekindle.graph.trace_log import Location, TraceLog
 from rekindle.graph.unit_graph import UnitGraph
 from rekindle.graph.unknown_uses import left_out_values, note_gaps, note_left_out
@@ -36,8 +39,15 @@ ZEROS = ("zeros", "zeros_like", "new_zeros")
 NO_RESULT = ("_assert", "sym_", "assert", "_check", "record_function")
 
 
-def trace(model: nn.Module, example: Any, *, strict: bool = True) -> UnitGraph:
+def trace(model: nn.Module, example: Any, *, strict: bool = True, fresh: bool = False) -> UnitGraph:
     """Find weights and unit groups of a model by following what it computes for an example.
+
+    A model is traced once. The trace is found again, by whoever asks for it, until something changes that it depends
+    on: modules, hooks, attributes, configurations, classes and their functions, what these close over, shapes, types
+    and ties of parameters, values of constants that pick units, the shapes and types of the example, and torch's modes.
+    Weights may change as they like. What cannot be seen from the model are globals that its functions read (a flag or
+    a function of a Python module), files and the environment: after such a change say `fresh=True`. A model that
+    branches on data is traced each time.
 
     Args:
         model: Any module, in its wrappers (see `unwrap.bare`) or not; it is not changed.
@@ -46,6 +56,7 @@ def trace(model: nn.Module, example: Any, *, strict: bool = True) -> UnitGraph:
         strict: Raise where something is not understood, or branches on data so that `torch.export` cannot follow;
             otherwise leave those parts out and list them (see `left_out`). Where nothing can be followed at all, the
             weights are told by their layers' types and names, as without an example.
+        fresh: Trace anew, whatever was found before; what is found takes its place.
 
     Raises:
         GraphError: The model does not run with this example, is sharded, or (with `strict`) has parts that cannot be
@@ -57,11 +68,21 @@ def trace(model: nn.Module, example: Any, *, strict: bool = True) -> UnitGraph:
         [('0', 3, 'hidden'), ('2', 2, 'output')]
     """
     model = bare(model)
-    with restored_on_failure(model):
-        return _traced(model, example, strict).leaving_out(not_plain_in(model))
+    key = trace_key(model, example)
+    graph = None if fresh else recall(model, key)
+    if graph is None:
+        with restored_on_failure(model):
+            graph = _traced(model, example, strict, key)
+    if strict:
+        _refuse_gaps(graph.not_understood)
+    return of_model(graph, model).leaving_out(not_plain_in(model))
 
 
-def _traced(model: nn.Module, example: Any, strict: bool) -> UnitGraph:
+def _traced(model: nn.Module, example: Any, strict: bool, key: Key | None) -> UnitGraph:
+    """Return the graph without the initializers of modules, which `cache.of_model` adds, and remember it.
+
+    A model that is followed in pieces branches on data, and may branch otherwise next time: that is not remembered.
+    """
     programs = programs_of(model, example, strict=strict)
     trace_log = TraceLog()
     names = canonical_names(model)
@@ -71,23 +92,22 @@ def _traced(model: nn.Module, example: Any, strict: bool) -> UnitGraph:
     note_gaps(trace_log)
     if programs.found is not None:
         note_left_out(trace_log, model, programs.found, names)
-    if trace_log.not_understood and strict:
-        parts = list(trace_log.not_understood)
+    if programs.found is not None and not trace_log.weights:
+        return replace(scan(model), not_understood=tuple(trace_log.not_understood), notes=notes)
+    found = assemble(trace_log, shapes_of(parameters_of(model)), aliases_of(names), {}, gains_of(model))
+    graph = replace(found, notes=notes)
+    if programs.found is None:
+        remember(model, key, graph, trace_log.constants)
+    return graph
+
+
+def _refuse_gaps(parts: Sequence[str]) -> None:
+    if parts:
         raise GraphError(
             expected="operations whose meaning for units is known",
             got="; ".join(parts[:8]) + (f"; and {len(parts) - 8} more" if len(parts) > 8 else ""),
             fix="trace with strict=False to leave these parts out (the graph says which), or trace a part of the model",
         )
-    if programs.found is not None and not trace_log.weights:
-        return replace(scan(model), not_understood=tuple(trace_log.not_understood), notes=notes)
-    graph = assemble(
-        trace_log,
-        shapes_of(parameters_of(model)),
-        aliases_of(names),
-        initializers_of(model),
-        gains_of(model),
-    )
-    return replace(graph, notes=notes)
 
 
 def _walk(piece: Piece, trace_log: TraceLog, names: Mapping[str, str]) -> tuple[str, ...]:
@@ -125,10 +145,10 @@ def _inputs(piece: Piece, trace_log: TraceLog, names: Mapping[str, str]) -> dict
             env[spec.arg.name] = Value(shape, data=True, opaque=frozenset({str(piece.border)} if unseen else ()))
         else:
             stored = program.state_dict.get(str(spec.target), program.constants.get(str(spec.target)))
-            known = stored.detach().cpu() if isinstance(stored, torch.Tensor) and not stored.is_meta else None
             buffer = spec.kind == kind.BUFFER
             name = first_name(names, target) if buffer else None
-            env[spec.arg.name] = Value(shape, param=name, buffer=buffer, const=known)
+            known = trace_log.constant(stored, target if buffer else "") if isinstance(stored, torch.Tensor) else None
+            env[spec.arg.name] = Value(shape, param=name, buffer=buffer, constant=known)
     return env
 
 
@@ -150,15 +170,17 @@ def _run(module: fx.GraphModule, trace_log: TraceLog, env: dict[str, Any], passe
         if node.op == "output":
             return _resolve(node.args[0], env)
         if node.op == "get_attr":
-            env[node.name] = _attribute(module, str(node.target))
+            env[node.name] = _attribute(module, str(node.target), trace_log)
         elif node.op == "call_function":
             env[node.name] = _call(node, trace_log, env)
     return None
 
 
-def _attribute(module: fx.GraphModule, target: str) -> Any:
+def _attribute(module: fx.GraphModule, target: str, trace_log: TraceLog) -> Any:
     found = operator.attrgetter(target)(module)
-    return Value(tuple(found.shape), const=found) if isinstance(found, torch.Tensor) else found
+    if not isinstance(found, torch.Tensor):
+        return found
+    return Value(tuple(found.shape), constant=trace_log.constant(found))
 
 
 def _call(node: fx.Node, trace_log: TraceLog, env: dict[str, Any]) -> Any:
@@ -189,7 +211,7 @@ def _call(node: fx.Node, trace_log: TraceLog, env: dict[str, Any]) -> Any:
 
 def _zeros(value: Value) -> Value:
     """Let it be known that a new tensor is zero: the first state of a recurrent layer, which is in scale with any."""
-    return replace(value, const=torch.zeros(()).expand(value.shape))
+    return replace(value, constant=Constant(torch.zeros(()).expand(value.shape)))
 
 
 def _is_written_into(node: fx.Node) -> bool:
@@ -237,7 +259,7 @@ def _interpret(call: Call) -> Any:
         return None
     if not any(value.relevant for value in call.values):  # masks, positions, raw inputs: no units are involved
         data = any(value.data for value in call.values)
-        if call.op in SAME_TENSOR and call.values and call.values[0].const is not None:
+        if call.op in SAME_TENSOR and call.values and call.values[0].constant is not None:
             return replace(call.values[0], param=None, buffer=False)
         return _every(call.shapes, lambda shape: Value(shape, data=data))
     if any(0 in value.shape for value in call.values):

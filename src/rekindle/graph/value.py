@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from rekindle.graph.constants import Constant
+
 NONE = -1  # label of elements without a unit
 
 
@@ -43,7 +45,7 @@ class Value:
         opaque: What was not understood on the way here.
         product: Set on attention scores.
         sources: For values of parameters alone: the parameters that they are computed from.
-        const: The tensor itself, where it is a buffer or a constant of the model.
+        constant: The tensor itself, where it is a buffer or a constant of the model.
     """
 
     shape: tuple[int, ...]
@@ -57,7 +59,12 @@ class Value:
     opaque: frozenset[str] = frozenset()
     product: Product | None = None
     sources: frozenset[str] = frozenset()
-    const: Tensor | None = None
+    constant: Constant | None = None
+
+    @property
+    def const(self) -> Tensor | None:
+        """The values of a buffer or constant. To ask is to look: the trace is then right for these values only."""
+        return None if self.constant is None else self.constant.read()
 
     @property
     def is_parameter(self) -> bool:

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from rekindle.errors import PlanError
 from rekindle.graph.groups import Group
-from rekindle.graph.own_run import is_own_run
+from rekindle.graph.own_run import is_own_run, watching
 from rekindle.kernels import per_feature
 from rekindle.observe.distributed import processes, summed
-from rekindle.observe.hidden_hooks import keep_out_of_copies, let_into_copies, watching
+from rekindle.observe.hidden_hooks import keep_out_of_copies, let_into_copies
 from rekindle.observe.read_points import Layout, Place, Reader, find_read_points
 from rekindle.observe.sides import attach
 

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from torch import nn
 
-Hook = TypeVar("Hook", bound=Callable[..., Any])
+from rekindle.graph.own_run import is_watching
 
-_MARK = "_rekindle_watches"
 _KINDS = ("_forward_pre_hooks", "_forward_hooks")
 _GETSTATE = "__getstate__"
-
-
-def watching(hook: Hook) -> Hook:
-    """Mark a hook as one that watches."""
-    setattr(hook, _MARK, True)
-    return hook
 
 
 def keep_out_of_copies(module: nn.Module) -> None:
@@ -29,12 +21,8 @@ def keep_out_of_copies(module: nn.Module) -> None:
 
 def let_into_copies(module: nn.Module) -> None:
     """Let the module be copied as its class does it, if no watching hook is left."""
-    if not any(_watches(hook) for kind in _KINDS for hook in getattr(module, kind).values()):
+    if not any(is_watching(hook) for kind in _KINDS for hook in getattr(module, kind).values()):
         module.__dict__.pop(_GETSTATE, None)
-
-
-def _watches(hook: Any) -> bool:
-    return getattr(hook, _MARK, False) is True
 
 
 def _state(module: nn.Module) -> Any:
@@ -45,5 +33,5 @@ def _state(module: nn.Module) -> Any:
     if isinstance(state, dict):
         state = {name: value for name, value in state.items() if name != _GETSTATE}
         for kind in _KINDS:
-            state[kind] = OrderedDict((key, hook) for key, hook in state.get(kind, {}).items() if not _watches(hook))
+            state[kind] = OrderedDict((key, hook) for key, hook in state.get(kind, {}).items() if not is_watching(hook))
     return state

@@ -138,9 +138,10 @@ def multiplied(call: Call) -> Own | None:
 def _size(other: Any, inverse: bool) -> float | None:
     """Return the largest factor of a constant."""
     if isinstance(other, Value):
-        if other.const is None or other.sources:
+        known = None if other.sources else other.const
+        if known is None:
             return None
-        values: Tensor = other.const.detach().abs().double()
+        values: Tensor = known.abs().double()
         return float((1 / values.min()) if inverse else values.max())
     number = abs(float(other))
     return 1 / number if inverse else number

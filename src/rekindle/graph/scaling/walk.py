@@ -41,8 +41,9 @@ class Walk:
             return self._known[id(value)]
         if value.is_parameter:
             return self.stored(str(value.param), value.shape)
-        if value.const is not None and not value.buffer and value.const.shape == value.shape:
-            return shrink(torch.where(value.const == 0, NEUTRAL, UNCHANGED))
+        zeros = value.constant.read_zeros() if value.constant is not None and not value.buffer else None
+        if zeros is not None and zeros.shape == value.shape:
+            return shrink(torch.where(zeros, NEUTRAL, UNCHANGED))
         return constant(UNCHANGED, value.shape)
 
     def stored(self, name: str, shape: Sequence[int]) -> Tensor:
