@@ -15,10 +15,16 @@ import rekindle as rk
 from rekindle.diagnosis.findings import RULES
 from rekindle.lab.data.digits import load_digits
 from rekindle.testing.zoo import zoo
+from tests.graph.same_graph import Exports
 
 NOTE = "left out: the loss in the output, and labels of the example, on which only it depends"
 DIGITS = load_digits(seed=0)
 DATA = [(DIGITS.train_images[n : n + 128], DIGITS.train_labels[n : n + 128]) for n in range(0, 768, 128)]
+
+
+@pytest.fixture
+def exports(monkeypatch):
+    return Exports(monkeypatch)
 
 
 def network(seed=0):
@@ -285,3 +291,44 @@ def test_a_classifier_that_takes_and_gives_dicts_is_audited_as_any_other_and_nee
         assert told == pytest.approx({key: plain.readings[key].summary for key in keys}, rel=1e-4), name
         assert found.graph.notes == (NOTE,) * (name == "labels among the arguments")
     assert f"note: {NOTE}" in str(rk.audit(Classifier(), forms["labels among the arguments"], metrics=["dormant"]))
+
+
+# --- the graph that was found before ---
+
+
+def test_a_graph_that_is_given_is_used_and_nothing_is_traced(exports):
+    model = network()
+    graph = rk.trace(model, DATA[0][0])
+    found = rk.audit(model, DATA[:1], graph=graph, probe=False)
+    assert exports.count == 1 and found.graph is graph
+    assert str(found) == str(rk.audit(model, DATA[:1], probe=False))
+
+
+def test_an_audit_traces_at_most_once(exports):
+    model = network()
+    rk.audit(model, DATA[:2], reference=network(1))
+    assert exports.count == 1
+    rk.audit(model, DATA[:2], reference=network(1))
+    assert exports.count == 1
+    rk.audit(network(2))
+    rk.audit(model.state_dict())
+    assert exports.count == 1, "weights alone are not traced"
+
+
+@pytest.mark.parametrize(
+    "subject", [lambda model: model, lambda model: model.state_dict()], ids=["model", "state dict"]
+)
+def test_a_graph_of_another_model_is_refused(subject):
+    graph = rk.trace(rk.lab.models.MLP([64, 50, 10]), DATA[0][0])
+    with pytest.raises(rk.RekindleError) as raised:
+        rk.audit(subject(network()), graph=graph)
+    parts = raised.value
+    assert parts.expected == "graph= of this model as it is" and "more differ" in parts.got and "example=" in parts.fix
+
+
+def test_a_graph_tells_of_the_units_in_a_state_dict():
+    model = learned()
+    graph = rk.trace(model, DATA[0][0])
+    whole, weights = rk.audit(model, graph=graph), rk.audit(model.state_dict(), graph=graph)
+    assert "frozen" in rk.audit(model.state_dict()).skipped
+    assert weights.readings["frozen"].parts == whole.readings["frozen"].parts != {}

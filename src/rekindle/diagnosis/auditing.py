@@ -17,14 +17,14 @@ from torch import Tensor, nn
 from rekindle.checkpoint.read import open_checkpoint, parted
 from rekindle.diagnosis.findings import Finding, find
 from rekindle.errors import RekindleError
-from rekindle.graph import UnitGraph, trace
+from rekindle.graph import UnitGraph
 from rekindle.graph.modules import tensors_of
 from rekindle.graph.plain import not_plain, shapes_of, valueless
-from rekindle.graph.scan import scan
 from rekindle.graph.scan_state_dict import scan_state_dict
 from rekindle.graph.surroundings import restored_on_failure
 from rekindle.graph.unwrap import bare, refuse_sharded
 from rekindle.kernels.finite import finite
+from rekindle.methods.planning import graph_of, refuse_other_graph
 from rekindle.metrics.features import gather_features
 from rekindle.metrics.reading import MetricCard, MetricInputs, Reading
 from rekindle.metrics.registry import list_metrics, metric, metric_keys
@@ -121,6 +121,7 @@ def audit(
     data: Iterable[Any] | None = None,
     *,
     example: Any = None,
+    graph: UnitGraph | None = None,
     loss: Loss | None = None,
     reference: Reference | None = None,
     metrics: Sequence[str] | None = None,
@@ -135,7 +136,8 @@ def audit(
     Args:
         model: The model; or a state dict; or the path of a checkpoint (weights only, tensor by tensor).
         data: Batches, for metrics of activations and of the loss: (inputs, targets), dicts (with `labels`), or tensors.
-        example: Input for the model; the first batch of the data, if left out.
+        example: Input for the model, from which its structure is traced; the first batch of the data, if left out.
+        graph: The model's graph, if it was traced before; beside a state dict or a checkpoint it tells of units.
         loss: Function (model, batch) -> scalar, a mean over the samples of the batch. Left out: the model's own loss
             where it gives one, else the cross entropy of its logits and integer targets.
         reference: Initial weights: a state dict, a model, or a function that builds a fresh model.
@@ -145,6 +147,9 @@ def audit(
         probe: Run the trainability probe, which trains copies for a few steps.
         seed: Seed of every draw.
         progress: Show a progress bar.
+
+    Raises:
+        RekindleError: Something cannot be looked at, or the graph is that of another model.
 
     Example:
         >>> net = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4))
@@ -156,7 +161,7 @@ def audit(
     """
     wanted = _wanted(metrics, probe)
     with restored_on_failure(model if isinstance(model, nn.Module) else None):
-        inputs, named = _inputs_of(model, data, example, loss, reference, seed)
+        inputs, named = _inputs_of(model, data, example, graph, loss, reference, seed)
         _refuse_not_finite(inputs.tensors, inputs.graph.not_plain)
         fresh = _fresh_inputs(inputs) if compare else None
         steps = [*wanted, *([key for key in wanted if key in COMPARED] if fresh else [])]
@@ -206,25 +211,39 @@ NEEDS = {
 
 
 def _inputs_of(
-    model: Any, data: Iterable[Any] | None, example: Any, loss: Loss | None, reference: Reference | None, seed: int
+    model: Any,
+    data: Iterable[Any] | None,
+    example: Any,
+    graph: UnitGraph | None,
+    loss: Loss | None,
+    reference: Reference | None,
+    seed: int,
 ) -> tuple[MetricInputs, str]:
     start = gather(reference, seed).reference
     if not isinstance(model, nn.Module):
         tensors, outlines, others = _stored(model)
         name = str(Path(model).name) if isinstance(model, (str, os.PathLike)) else "a state dict"
         _refuse_meta(tensors if outlines is tensors else {})
-        graph = scan_state_dict(shapes_of(outlines)).leaving_out(not_plain(outlines, outlines) | others)
-        return MetricInputs(tensors, graph, start, seed=seed), name
+        return MetricInputs(tensors, _graph_of_stored(outlines, others, graph), start, seed=seed), name
     model = bare(model)
     _refuse_meta(tensors_of(model))
     batches = _kept(data)
     if example is None and batches:
         example = inputs_of(batches[0])
-    graph = scan(model) if example is None else trace(model, example, strict=False)
+    graph = graph_of(model, example, graph)
     features = gather_features(model, graph, [*batches], seed=seed) if batches and graph.traced else None
     usable = loss or (default_loss if batches and _labeled(batches[0]) else None)
     inputs = MetricInputs(tensors_of(model), graph, start, features, model, batches, usable, seed)
     return inputs, type(model).__name__
+
+
+def _graph_of_stored(outlines: Mapping[str, Tensor], others: Mapping[str, str], graph: UnitGraph | None) -> UnitGraph:
+    """Return the graph of stored tensors: what was given, if it is theirs, or what their names and shapes tell."""
+    shapes = shapes_of(outlines)
+    if graph is None:
+        return scan_state_dict(shapes).leaving_out(not_plain(outlines, outlines) | dict(others))
+    refuse_other_graph({name: shapes[name] for name in graph.parameters if name in shapes}, graph)
+    return graph_of(outlines, None, graph).leaving_out(others)
 
 
 def _stored(model: Any) -> tuple[Mapping[str, Tensor], dict[str, Tensor], dict[str, str]]:

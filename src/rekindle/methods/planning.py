@@ -45,7 +45,8 @@ def graph_of(model: Target, example: Any, graph: UnitGraph | None = None) -> Uni
         PlanError: There is only a state dict and no graph.
     """
     if graph is not None:
-        _refuse_other_graph(model, graph)
+        if isinstance(model, nn.Module):
+            refuse_other_graph(shapes_of(parameters_of(model)), graph)
         return _held_to(model, graph)
     if not isinstance(model, nn.Module):
         raise PlanError(
@@ -80,16 +81,22 @@ def _tensors(state: Mapping[str, Any]) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in state.items() if isinstance(tensor, Tensor)}
 
 
-def _refuse_other_graph(model: Target, graph: UnitGraph) -> None:
-    """Refuse a graph that does not have the parameters of a live model."""
-    if not isinstance(model, nn.Module):
-        return
-    shapes = shapes_of(parameters_of(model))
-    if shapes != {name: tuple(shape) for name, shape in graph.parameters.items()}:
-        odd = sorted(set(shapes.items()) ^ {(name, tuple(shape)) for name, shape in graph.parameters.items()})
+def refuse_other_graph(shapes: Mapping[str, Sequence[int]], graph: UnitGraph) -> None:
+    """Refuse a graph of other parameters.
+
+    Args:
+        shapes: The parameters' own, by name.
+        graph: What was given as graph=.
+
+    Raises:
+        PlanError: Names or shapes differ.
+    """
+    own = {(name, tuple(shape)) for name, shape in shapes.items()}
+    odd = sorted(own ^ {(name, tuple(shape)) for name, shape in graph.parameters.items()})
+    if odd:
         raise PlanError(
             expected="graph= of this model as it is",
-            got=f"one of another: {odd[0][0]} and {len(odd) - 1} more differ" if odd else "one of another order",
+            got=f"one of another: {odd[0][0]} and {len(odd) - 1} more differ",
             fix="trace the model again, or leave graph= out and pass example=",
         )
 
