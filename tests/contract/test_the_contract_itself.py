@@ -53,6 +53,14 @@ class WritesItself(Halve):
         return old.mul_(0.5)
 
 
+class LooksAtRoles(Halve):
+    scan_is_enough: ClassVar[bool] = True
+
+    def plan(self, graph, evidence, seed):
+        heads = [weight.tensor for weight in graph.weights if weight.role == "head"]
+        return Edits() if self.off else Edits(tuple(map(self.edit, heads)))
+
+
 class ChangesBeyondItsMask(Halve):
     def edit(self, name):
         return Edit(name, self.op, "bad", touched=lambda old: torch.arange(old.numel()).reshape(old.shape) == 0)
@@ -161,6 +169,7 @@ CAUGHT_BY = {
     ],
     BreaksTheNextStep: ["check_optimizer_state_begins_again_where_edited"],
     LooksAtTheLiveModel: ["check_three_ways_agree"],
+    LooksAtRoles: ["check_a_scan_is_enough_where_it_says_so"],
     LeavesAHook: ["check_parameters_keep_their_identity"],
     SwitchesToEvaluation: ["check_parameters_keep_their_identity"],
     SkipsWhatIsNotFinite: ["check_nan_is_refused"],
@@ -207,6 +216,8 @@ def test_the_message_names_method_model_check_and_reason_of_every_failure():
 
 def test_an_error_that_is_no_assertion_is_named():
     class Raises(Halve):
+        scan_is_enough: ClassVar[bool] = True
+
         def plan(self, graph, evidence, seed):
             raise KeyError("some tensor")
 

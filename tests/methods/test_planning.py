@@ -6,8 +6,21 @@ from torch import nn
 
 import rekindle as rk
 from rekindle.errors import PlanError
+from rekindle.graph.scan import scan
+from rekindle.methods.kinds import scan_is_enough
+from rekindle.methods.planning import graph_of, scan_tells_all
+from rekindle.methods.registry import method
+from rekindle.observe import STALE
+from tests.graph.same_graph import Exports
 
 X = torch.ones(3, 4)
+
+
+@pytest.fixture
+def exports(monkeypatch):
+    return Exports(monkeypatch)
+
+
 FROZEN = "frozen (requires_grad=False); frozen=True treats it"
 
 
@@ -182,3 +195,163 @@ def test_a_parametrization_that_is_not_known_is_not_drawn(spec):
     assert torch.equal(model[0].weight, before)
     assert "initializer" in why(record)["0.parametrizations.weight.original"]
     assert "2.parametrizations.weight.original" in {row.tensor for row in record.rows}
+
+
+# --- what is traced, and how often ---
+
+WITHOUT_ROLES = [
+    "shrink_perturb",
+    "full_reset",
+    "welsr",
+    "wels",
+    "dsd",
+    "dsd:scope=global",
+    "shrink_perturb + full_reset",
+]
+
+
+def plain() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6), nn.ReLU(), nn.Linear(6, 2))
+
+
+@pytest.mark.parametrize("spec", WITHOUT_ROLES)
+def test_nothing_is_traced_for_methods_that_need_no_roles(spec, exports):
+    model, other = plain(), plain()
+    other.load_state_dict(model.state_dict())
+    planned = repr(rk.plan(spec, model, example=X).rows)
+    record = rk.apply_(spec, model, example=X)
+    assert exports.count == 0
+    traced = rk.apply_(spec, other, graph=rk.trace(other, X))
+    assert repr(record.rows) == repr(traced.rows) == planned
+    assert (record.skips, record.notices) == (traced.skips, traced.notices)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("spec", ["welsr:which=weights", "fire", "shrink_perturb + fire", "dirac_reset"])
+def test_a_model_is_traced_for_those_that_look_at_weights(spec, exports):
+    rk.apply_(spec, plain(), example=X)
+    assert exports.count == 1
+
+
+@pytest.mark.parametrize(
+    ("spec", "traces"),
+    [("l2", 0), ("l2_init", 0), ("hare_tortoise", 0), ("l2:which=weights", 1), ("spectral", 1), ("redo", 1)],
+)
+def test_a_keeper_traces_only_for_methods_that_need_it(spec, traces, exports):
+    model = plain()
+    rk.Keeper(model, torch.optim.Adam(model.parameters()), spec, example=X).close()
+    assert exports.count == traces
+
+
+def test_a_boundary_traces_when_its_methods_need_it(exports):
+    model = plain()
+    keeper = rk.Keeper(model, None, ["l2", "shrink_perturb"], example=X)
+    keeper.boundary()
+    assert exports.count == 0
+    (record,) = keeper.boundary(methods="head_reset")
+    assert exports.count == 1 and [row.tensor for row in record.rows] == ["3.weight", "3.bias"]
+
+
+def test_plan_treatment_audit_and_keeper_share_one_trace(exports):
+    model = net()
+    rk.plan("fire", model, example=X)
+    rk.fire_(model, example=X)
+    rk.apply_("fire + rescale", model, example=X)
+    rk.audit(model, example=X)
+    keeper = rk.Keeper(model, torch.optim.Adam(model.parameters()), ["redo", "head_reset"], example=X)
+    keeper.boundary()
+    rk.trace(model, X)
+    keeper.close()
+    rk.Keeper(model, None, ["spectral"], example=X).boundary(methods="dirac_reset")
+    assert exports.count == 1
+
+
+class Norm(nn.Module):
+    """Of no class that is known; only a trace tells that its scale starts at one."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(size))
+
+    def forward(self, x):
+        return nn.functional.rms_norm(x, (x.shape[-1],), self.scale)
+
+
+class WithTarget(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.online, self.target = (nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)) for _ in range(2))
+
+    def forward(self, x):
+        return self.online(x)
+
+
+class OwnLayer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, 4))
+
+    def reset_parameters(self):
+        nn.init.normal_(self.weight)
+
+    def forward(self, x):
+        return x @ self.weight.t()
+
+
+TELLING = {
+    "an initializer": lambda: nn.Sequential(nn.Linear(4, 6), Norm(6), nn.Linear(6, 2)),
+    "a copy": WithTarget,
+    "a matrix": OwnLayer,
+}
+
+
+@pytest.mark.parametrize("make", TELLING.values(), ids=TELLING)
+def test_where_a_trace_tells_more_the_model_is_traced_and_the_record_has_it(make, exports):
+    model, other = make(), make()
+    other.load_state_dict(model.state_dict())
+    assert not scan_tells_all(scan(model), model)
+    record = rk.apply_("shrink_perturb", model, example=X)
+    assert exports.count == 1
+    traced = rk.apply_("shrink_perturb", other, graph=rk.trace(other, X, strict=False))
+    assert repr(record.rows) == repr(traced.rows)
+    assert (record.skips, record.notices) == (traced.skips, traced.notices)
+
+
+def test_statistics_are_called_stale_where_they_are():
+    """A scan does not know; where it would say so to be safe, a trace decides."""
+    spec = "shrink_perturb:skip=0.*|1.*|3.*"
+    assert rk.apply_("shrink_perturb", net(), example=X).notices == (STALE,)
+    assert rk.apply_(spec, net(), example=X).notices == ()
+    assert rk.apply_(spec, net()).notices == (STALE,), "without an example nothing is known"
+    assert rk.apply_("full_reset", net(), example=X).notices == (), "statistics are set back too"
+
+
+def test_a_model_that_cannot_be_followed_is_treated_by_methods_that_need_no_roles():
+    class Odd(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = net()
+
+        def forward(self, x):
+            return self.inner(x) if float(x.sum().tanh()) < 5 else x
+
+    model = Odd()
+    record = rk.apply_("shrink_perturb", model, example=X)
+    assert record.changed and record.notices == (STALE,)
+
+
+def test_what_a_method_says_of_itself():
+    said = {card.key: scan_is_enough(method(card.key)) for card in rk.list_methods()}
+    assert {key for key, enough in said.items() if enough} == {
+        "dsd",
+        "full_reset",
+        "hare_tortoise",
+        "l2",
+        "l2_init",
+        "shrink_perturb",
+        "wels",
+        "welsr",
+    }
+    assert not scan_is_enough(object()), "who says nothing is given a traced model"
+    assert graph_of(plain(), X, methods=[object()]).traced and graph_of(plain(), X).traced
+    assert not graph_of(plain(), None).traced

@@ -161,6 +161,11 @@ def lookalikes(
     return tuple(found.values())  # modules come before their parts, which are not told again
 
 
+def has_lookalikes(model: nn.Module) -> bool:
+    """Tell whether a model has submodules with the names and shapes of others, one of which may be a copy."""
+    return any(True for _ in _alike(model))
+
+
 def _alike(model: nn.Module) -> Iterator[list[tuple[str, nn.Module]]]:
     """Yield sets of submodules with the same names and shapes; blocks of one stack are no copies of each other."""
     sets: dict[Any, list[tuple[str, nn.Module]]] = {}

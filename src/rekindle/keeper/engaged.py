@@ -86,7 +86,7 @@ def engage(
         KeeperError: A method cannot work on this model.
     """
     around = Surroundings(model)
-    graph = graph_of(model, example, graph)
+    graph = graph_of(model, example, graph, methods)
     refuse_nothing_to_keep(model, graph)
     watch: Watch | None = None
     try:

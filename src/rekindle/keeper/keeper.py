@@ -140,7 +140,7 @@ class Keeper:
             given = gather(self._reference, self._seed).reference
             self._engaged = self._engage(inner, given if given is not None else StartingWeights(inner), self._graph)
             self._engaged.look_ahead(self.steps + 1)
-            self._graph = self._engaged.graph
+            self._graph = self._graph_for_boundaries(self._engaged)
         self._model = inner
         self._follow()
 
@@ -180,6 +180,10 @@ class Keeper:
             optimizer_state=self._optimizer_state,
             seed=self._seed,
         )
+
+    def _graph_for_boundaries(self, engaged: Engaged) -> UnitGraph | None:
+        """Return the graph that per-step methods have, unless one-shot methods may need more than their scan."""
+        return engaged.graph if engaged.graph.traced or self._example is None else self._graph
 
     @property
     def skipped(self) -> dict[str, str]:
@@ -279,7 +283,7 @@ class Keeper:
             self._engaged.close()
             self._engaged = self._engage(self._model, initial_after(self._model, self._engaged.initial), None)
             self._engaged.look_ahead(self.steps + 1)
-            self._graph = self._engaged.graph
+            self._graph = self._graph_for_boundaries(self._engaged)
 
     def _put_back(self, boundaries: int, graph: UnitGraph | None, engaged: Engaged | None) -> None:
         if self._engaged is not None and self._engaged is not engaged:

@@ -68,7 +68,7 @@ def plan(
     links = [*chain, *([CopyLink(found)] if any(not each.alike for each in found) else [])]
     planned: list[PlannedLink] = []
     for number, link in enumerate(links):
-        known = graph_of(model, example, graph)
+        known = graph_of(model, example, graph, chain)
         content = plan_link(link, model, known, given, found)
         planned.append(PlannedLink(content, _tensors(model), known.views()))
         if number + 1 < len(links):

@@ -172,6 +172,20 @@ def function_name(cls: Any) -> str:
     return names.get(cls.kind, "")
 
 
+def scan_is_enough(method: Any) -> bool:
+    """Tell whether a method, with its settings, looks at names, shapes and initializers of parameters alone.
+
+    A model is not traced for such a method. A class says so by `scan_is_enough`, a constant or a property; the checks
+    of `rekindle.testing` hold it to that. One that says nothing gets a traced model.
+
+    Example:
+        >>> from rekindle.methods.registry import method
+        >>> scan_is_enough(method("welsr")), scan_is_enough(method("welsr:which=weights"))
+        (True, False)
+    """
+    return bool(getattr(method, "scan_is_enough", False))
+
+
 def kind_of(method: Any) -> Kind:
     """Return the kind of a method.
 

@@ -9,18 +9,18 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from rekindle.edits.copies import Copies, CopyLink, Follower, led
+from rekindle.edits.copies import Copies, CopyLink, Follower, has_lookalikes, led
 from rekindle.edits.edit import Edits, Skip
 from rekindle.edits.record import Row
 from rekindle.edits.transaction import Target
 from rekindle.errors import NoEffectWarning, PlanError
 from rekindle.graph import UnitGraph, trace
-from rekindle.graph.modules import parameters_of
+from rekindle.graph.modules import parameters_of, tensors_of
 from rekindle.graph.plain import not_plain, not_plain_in, shapes_of
 from rekindle.graph.scan import scan
 from rekindle.graph.surroundings import restored_on_failure
 from rekindle.methods.kept import accounted, kept_in, without_kept
-from rekindle.methods.kinds import kind_of
+from rekindle.methods.kinds import kind_of, scan_is_enough
 from rekindle.observe import Data, Loss, Reference, gather
 
 
@@ -38,8 +38,14 @@ class Given:
     seed: int = 0
 
 
-def graph_of(model: Target, example: Any, graph: UnitGraph | None = None) -> UnitGraph:
-    """Return the graph that was given, or trace the model, or scan it where there is no example.
+def graph_of(model: Target, example: Any, graph: UnitGraph | None = None, methods: Sequence[Any] = ()) -> UnitGraph:
+    """Return the graph that was given, or trace the model, or scan it where that is enough or there is no example.
+
+    Args:
+        model: The model or its state dict.
+        example: Input for the model.
+        graph: What was given.
+        methods: Those that the graph is for, if that is all that it is for.
 
     Raises:
         PlanError: There is only a state dict and no graph.
@@ -54,7 +60,30 @@ def graph_of(model: Target, example: Any, graph: UnitGraph | None = None) -> Uni
             got=f"a {type(model).__name__} alone",
             fix="trace the model once with rk.trace(model, example) and pass the result as graph=",
         )
-    return scan(model) if example is None else trace(model, example, strict=False)
+    if example is None:
+        return scan(model)
+    if methods and all(map(scan_is_enough, methods)):
+        found = scan(model)
+        if scan_tells_all(found, model):
+            return found
+    return trace(model, example, strict=False)
+
+
+def scan_tells_all(found: UnitGraph, model: nn.Module) -> bool:
+    """Tell whether a trace would tell a method that needs no roles, and its record, no more than a scan did.
+
+    A trace also knows the initializers of normalization layers that are of no known class, the matrices in layers that
+    are of none (a record has their deviation from isometry), and submodules that the forward pass does not use, of
+    which a record says that they look like copies of others.
+    """
+    tensors = tensors_of(model).items()
+    matrices = {name for weight in found.weights for name in (weight.tensor, *(weight.gain or ())[:1])}
+    return (
+        all(found.has_initializer(name) for name, tensor in tensors if tensor.is_floating_point())
+        and all(name in matrices for name, shape in found.parameters.items() if len(shape) > 1)
+        and not found.unclear
+        and not has_lookalikes(model)
+    )
 
 
 def _held_to(model: Target, graph: UnitGraph) -> UnitGraph:

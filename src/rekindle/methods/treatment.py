@@ -6,6 +6,7 @@ the treatment goes on to its end once it has begun, and what interrupted it carr
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,7 +19,7 @@ from rekindle.edits.edit import Edits
 from rekindle.edits.optimizer_state import OptimizerState
 from rekindle.edits.record import ChangeRecord, Row
 from rekindle.edits.transaction import Target, Transaction, prepare, undo
-from rekindle.errors import EditError
+from rekindle.errors import EditError, RekindleError
 from rekindle.graph import UnitGraph
 from rekindle.graph.surroundings import Surroundings
 from rekindle.methods.planning import Given, graph_of, plan_link, warn_of_nothing
@@ -98,7 +99,7 @@ class Treatment:
 
     def _prepared(self, link: Any) -> Transaction:
         first = self._graph is None or not self._done
-        self._graph = graph = graph_of(self._model, self._given.example, self._graph)
+        self._graph = graph = graph_of(self._model, self._given.example, self._graph, self._methods)
         if first and isinstance(self._model, nn.Module):
             self._pointed_out = lookalikes(self._model, graph, self._optimizers, self._followers)
         content = plan_link(link, self._model, graph, self._given, self._followers)
@@ -111,8 +112,20 @@ class Treatment:
             optimizer_state=self._state,
             keep=self._keep,
         )
-        self._due = [*self._due[: len(self._done)], _due(graph, transaction.rows)]
+        self._due = [*self._due[: len(self._done)], self._stale(graph, transaction.rows)]
         return transaction
+
+    def _stale(self, graph: UnitGraph, rows: Sequence[Row]) -> tuple[str, ...]:
+        """Return what is due after these edits, if running statistics no longer fit.
+
+        A scan does not know which statistics a tensor reaches. Where it would say yes, a trace decides.
+        """
+        edited = {row.tensor for row in rows if row.changed or row.tensor not in graph.parameters}  # fresh ones fit
+        found = stale(graph, edited)
+        if found and not graph.traced and self._given.graph is None and self._given.example is not None:
+            with contextlib.suppress(RekindleError):  # a model that cannot be followed: nothing more is known
+                found = stale(graph_of(self._model, self._given.example), edited)
+        return (STALE,) if found else ()
 
     def _begun(self) -> bool:
         return any(transaction.begun for transaction in self._done)
@@ -200,8 +213,3 @@ def _no_undo(force: bool) -> None:
         got="one made with undo=False",
         fix="leave undo=False out when you may want to go back; it costs a copy of every edited tensor",
     )
-
-
-def _due(graph: UnitGraph, rows: Sequence[Row]) -> tuple[str, ...]:
-    edited = {row.tensor for row in rows if row.changed or row.tensor not in graph.parameters}  # fresh statistics fit
-    return (STALE,) if stale(graph, edited) else ()

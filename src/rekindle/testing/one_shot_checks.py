@@ -16,7 +16,10 @@ from rekindle.edits.edit import Edits
 from rekindle.errors import EditError, NoEffectWarning
 from rekindle.graph.inputs import as_call
 from rekindle.graph.modules import parameters_of, tensors_of
+from rekindle.graph.scan import scan
 from rekindle.methods.apply import apply_, plan
+from rekindle.methods.kinds import scan_is_enough
+from rekindle.methods.planning import scan_tells_all
 from rekindle.testing.aged import (
     Check,
     OneAtATime,
@@ -99,6 +102,23 @@ def check_three_ways_agree(method: Any, member: ZooModel) -> None:
     live = model.state_dict()
     same({n: live[n] for n in state}, state, "differs between model and state dict:")
     same({n: live[n] for n in streamed}, streamed, "differs between model and stream:")
+
+
+def check_a_scan_is_enough_where_it_says_so(method: Any, member: ZooModel) -> None:
+    """A method that needs no trace plans and records the same for a scanned model as for a traced one, bit by bit.
+
+    Models of which a trace would tell it more are left out: they are traced, see `scan_tells_all`.
+    """
+    model, graph, _ = aged(member)
+    scanned = scan(model)
+    if not scan_is_enough(method) or not scan_tells_all(scanned, model):
+        return
+    given, known = supply(method, member), tensors_of(model)
+    one, other = (plan(method, model, graph=each, seed=3, **given) for each in (graph, scanned))
+    new = [{change.tensor: change.new for change in compute(each.edits, known)} for each in (one, other)]
+    same(new[0], new[1], "needs a trace, though it says that a scan is enough: differs in")
+    told = [({(skip.tensor, skip.reason) for skip in each.skips}, each.content.notices) for each in (one, other)]
+    assert told[0] == told[1], "says something else of a scanned model, though it says that a scan is enough"
 
 
 def check_optimizer_state_begins_again_where_edited(method: Any, member: ZooModel) -> None:
@@ -247,6 +267,7 @@ ONE_SHOT: tuple[Check, ...] = (
     check_identity_changes_nothing,
     check_same_seed_same_result,
     check_three_ways_agree,
+    check_a_scan_is_enough_where_it_says_so,
     check_optimizer_state_begins_again_where_edited,
     check_every_parameter_is_told_of,
     check_frozen_parameters_stay,

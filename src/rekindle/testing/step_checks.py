@@ -13,7 +13,10 @@ from torch.utils import _pytree as pytree
 
 from rekindle.errors import KeeperError, RekindleError
 from rekindle.graph.inputs import as_call
+from rekindle.graph.scan import scan
 from rekindle.keeper import Keeper
+from rekindle.methods.kinds import scan_is_enough
+from rekindle.methods.planning import scan_tells_all
 from rekindle.methods.recycling import recyclable
 from rekindle.testing.aged import Check, bits, graph_of, hooks, memory, same
 from rekindle.testing.zoo import ZooModel
@@ -39,7 +42,8 @@ def keep(method: Any, member: ZooModel, *, seed: int = 3, **given: Any) -> tuple
 
 def _keeper(method: Any, member: ZooModel, model: nn.Module, optimizer: Optimizer, **given: Any) -> Keeper:
     try:
-        return Keeper(model, optimizer, [method], example=member.example(), graph=graph_of(member), **given)
+        known = {"graph": graph_of(member), **given}
+        return Keeper(model, optimizer, [method], example=member.example(), **known)
     except KeeperError as error:
         if method.kind == "recycler" and "hidden units" in error.expected:
             assert not any(hooks(model)), "a hook was left behind by a Keeper that refused"
@@ -103,6 +107,19 @@ def check_it_acts(method: Any, member: ZooModel) -> None:
         assert acted or silent, f"nothing is done within {STEPS} steps: give settings with which it acts"
         if method.kind == "recycler" and keeper.recycled:
             assert len(keeper.records) and all(record.units for record in keeper.records), "no record of a recycling"
+
+
+def check_a_scan_is_enough_where_it_says_so(method: Any, member: ZooModel) -> None:
+    """A method that needs no trace does the same on a scanned model as on a traced one, bit by bit."""
+    scanned = scan(member.build())
+    if not scan_is_enough(method) or not scan_tells_all(scanned, member.build()):
+        return
+    done = []
+    for graph in (graph_of(member), scanned):
+        model, optimizer, keeper = keep(method, member, graph=graph)
+        train(model, optimizer, keeper, member.example(), STEPS)
+        done.append(everything(model, optimizer))
+    same(done[0], done[1], "needs a trace, though it says that a scan is enough: differs in")
 
 
 def check_a_saved_state_goes_on_bit_equal(method: Any, member: ZooModel) -> None:
@@ -237,6 +254,7 @@ class _unless_nothing:
 PER_STEP: tuple[Check, ...] = (
     check_identity_changes_nothing,
     check_it_acts,
+    check_a_scan_is_enough_where_it_says_so,
     check_a_saved_state_goes_on_bit_equal,
     check_the_seed_decides_and_nothing_else,
     check_frozen_parameters_stay,

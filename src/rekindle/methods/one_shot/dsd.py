@@ -80,6 +80,11 @@ class Dsd:
     fresh: Fresh = "init"
     skip: tuple[str, ...] = ()
 
+    @property
+    def scan_is_enough(self) -> bool:
+        """Whether a model need not be traced: not where it must be told which parameters are weights."""
+        return self.which == "all"
+
     def plan(self, graph: UnitGraph, evidence: Evidence, seed: int) -> Edits:
         """Return an edit for each parameter; which elements it takes is known when their values are."""
         if self.fraction == 0:

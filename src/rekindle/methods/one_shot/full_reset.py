@@ -44,6 +44,7 @@ class FullReset:
     """
 
     key: ClassVar[str]
+    scan_is_enough: ClassVar[bool] = True
 
     skip: tuple[str, ...] = ()
 

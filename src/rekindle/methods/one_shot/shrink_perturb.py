@@ -51,6 +51,7 @@ class ShrinkPerturb:
     """
 
     key: ClassVar[str]
+    scan_is_enough: ClassVar[bool] = True
 
     shrink: Annotated[float, Field(ge=0, le=1)] = 0.8
     noise: Literal["auto", "init", "reference"] = "auto"

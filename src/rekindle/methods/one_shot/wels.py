@@ -63,6 +63,11 @@ class Wels:
     fresh: Fresh = "init"
     skip: tuple[str, ...] = ()
 
+    @property
+    def scan_is_enough(self) -> bool:
+        """Whether a model need not be traced: not where it must be told which parameters are weights."""
+        return self.which == "all"
+
     def plan(self, graph: UnitGraph, evidence: Evidence, seed: int) -> Edits:
         """Return an edit for each parameter; mask_seed chooses the elements, the seed draws their values."""
         return redraw_at_random(self, graph, evidence, seed, subset_seed=self.mask_seed)

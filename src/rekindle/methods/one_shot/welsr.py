@@ -58,6 +58,11 @@ class Welsr:
     fresh: Fresh = "init"
     skip: tuple[str, ...] = ()
 
+    @property
+    def scan_is_enough(self) -> bool:
+        """Whether a model need not be traced: not where it must be told which parameters are weights."""
+        return self.which == "all"
+
     def plan(self, graph: UnitGraph, evidence: Evidence, seed: int) -> Edits:
         """Return an edit for each parameter; the seed chooses the elements and draws their values."""
         return redraw_at_random(self, graph, evidence, seed, subset_seed=seed)

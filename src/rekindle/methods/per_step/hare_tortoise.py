@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
@@ -58,6 +58,8 @@ class HareTortoise:
         period: Steps between two set-backs of the hare.
         clear_moments: Whether the optimizer's moments are cleared at a set-back.
     """
+
+    scan_is_enough: ClassVar[bool] = True
 
     momentum: Annotated[float, Field(ge=0, le=1)] = 0.999
     period: Annotated[int, Field(ge=1)] = 2000

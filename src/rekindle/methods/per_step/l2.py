@@ -51,6 +51,11 @@ class L2:
     which: Literal["all", "weights"] = "all"
     skip: tuple[str, ...] = ()
 
+    @property
+    def scan_is_enough(self) -> bool:
+        """Whether a model need not be traced: not where it must be told which parameters are weights."""
+        return self.which == "all"
+
     def init(self, context: MethodContext) -> MethodState:
         """Return the state of L2."""
         tensors = list(chosen(context, self.which, self.skip).values())
