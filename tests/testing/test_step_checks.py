@@ -78,6 +78,16 @@ class TouchesFrozen(Halve):
             return [] if self.settings.factor == 1 else [Multiply([first], [torch.tensor(0.5)])]
 
 
+class LooksAtRoles(Halve):
+    scan_is_enough = True
+
+    class state(State):
+        def __init__(self, settings, context):
+            super().__init__(settings, context)
+            self.name = next((one.tensor for one in context.graph.weights if one.role == "head"), self.name)
+            self.target = context.tensors[self.name]
+
+
 class HidesItsNeed(Halve):
     class state(State):
         def __init__(self, settings, context):
@@ -106,6 +116,7 @@ CAUGHT_BY = {
     NotTheIdentity: "check_identity_changes_nothing",
     DrawsGlobally: "check_the_seed_decides_and_nothing_else",
     TouchesFrozen: "check_frozen_parameters_stay",
+    LooksAtRoles: "check_a_scan_is_enough_where_it_says_so",
     HidesItsNeed: "check_it_says_what_it_needs",
     WritesInItsPenalty: "check_asking_for_the_penalty_changes_nothing",
     LeavesAHook: "check_no_hook_stays",
