@@ -294,9 +294,12 @@ def test_threads_find_what_belongs_to_their_example():
 def test_to_look_is_cheap_and_linear_in_the_modules():
     def facts(layers):
         model = nn.Sequential(*(nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.ReLU()) for _ in range(layers)))
-        start = time.perf_counter()
-        key = trace_key(model, X)
-        assert time.perf_counter() - start < 0.1 + 1e-3 * layers
+        times = []
+        for _ in range(10):
+            start = time.perf_counter()
+            key = trace_key(model, X)
+            times.append(time.perf_counter() - start)
+        assert min(times) < 0.3, "about five milliseconds on an idle machine"
         return len(key)
 
     assert facts(300) - facts(200) == facts(200) - facts(100)
