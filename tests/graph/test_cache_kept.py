@@ -160,6 +160,26 @@ def test_a_model_that_cannot_be_traced_is_tried_each_time(exports):
         assert exports.count == count
 
 
+class Branches(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.other = nn.Linear(4, 3), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.one(x) if bool((x > 0).all()) else self.other(x)
+
+
+def test_a_model_that_branches_on_data_is_traced_for_the_data(exports):
+    """A trace of it would be right for the branch that was taken alone."""
+    model = Branches()
+    for example in (torch.ones(2, 4), torch.zeros(2, 4), torch.ones(2, 4)):
+        before = exports.count
+        found = rk.trace(model, example, strict=False)
+        assert exports.count > before
+        assert same_graph(found, rk.trace(model, example, strict=False, fresh=True))
+    assert "branches on data" in rk.trace.__doc__
+
+
 # --- examples ---
 
 
