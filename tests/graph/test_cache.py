@@ -127,7 +127,7 @@ def hooked_before(net):
 
 
 def hooked_with_kwargs(net):
-    net.register_forward_pre_hook(lambda module, args, kwargs: (args, {"more": 1}), with_kwargs=True)
+    net.twin.register_forward_pre_hook(lambda module, args, kwargs: ((args[0] * 2,), kwargs), with_kwargs=True)
 
 
 def own_forward(net):

@@ -107,3 +107,14 @@ def test_a_module_that_is_held_and_not_registered_counts_with_its_mode():
     assert before == facts(item)
     item.held[0].eval()
     assert before != facts(item)
+
+
+def test_lengths_of_packed_sequences_count_and_their_values_do_not():
+    def of_example(*lengths):
+        look = Facts()
+        look.values = False
+        look.look(nn.utils.rnn.pack_sequence([torch.randn(length, 2) for length in lengths]))
+        return look.found
+
+    assert of_example(3, 2, 2) == of_example(3, 2, 2)
+    assert of_example(3, 2, 2) != of_example(3, 3, 1), "as many steps in all"

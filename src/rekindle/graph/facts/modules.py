@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from rekindle.graph.facts.looking import Facts, looks_at
 from rekindle.graph.facts.values import mapping
@@ -105,6 +106,13 @@ def constant(facts: Facts, item: Tensor) -> None:
     else:
         facts.same(item)
         facts.found.append(item._version)
+
+
+@looks_at(PackedSequence)
+def packed(facts: Facts, item: PackedSequence) -> None:
+    """Look at sequences that are packed together; how long they are says how they are run through."""
+    for part in (*item, item.batch_sizes.tolist()):
+        facts.look(part)
 
 
 def _is_computed(name: str, parameters: Mapping[str, Any]) -> bool:
