@@ -7,7 +7,7 @@ from torch.utils import _pytree as pytree
 
 import rekindle as rk
 from rekindle.edits.transaction import prepare
-from rekindle.graph.inputs import as_call
+from rekindle.graph.calls.inputs import as_call
 from rekindle.graph.modules import tensors_of
 from rekindle.methods.recycling import not_cut_off, recyclable, recycle
 from rekindle.observe.read_points import find_read_points

@@ -6,7 +6,7 @@ import torch
 import rekindle as rk
 from rekindle.edits.edit import Edits
 from rekindle.edits.matrices import matrix_edits
-from rekindle.graph.inputs import as_call
+from rekindle.graph.calls.inputs import as_call
 from rekindle.testing import ZOO
 from rekindle.testing.aged import graph_of
 

@@ -14,8 +14,8 @@ from torch.func import functional_call
 
 from rekindle.errors import GraphError
 from rekindle.graph import UnitGraph, trace
+from rekindle.graph.calls.inputs import as_call
 from rekindle.graph.export import at_rest
-from rekindle.graph.inputs import as_call
 from rekindle.graph.operations import TABLE, Call, units_after
 from rekindle.graph.operations.table import define
 from rekindle.graph.trace_log import Location, TraceLog

@@ -8,7 +8,7 @@ from torch.nn.modules.conv import _ConvNd
 import rekindle as rk
 from rekindle.errors import PlanError
 from rekindle.graph import trace
-from rekindle.graph.inputs import as_call
+from rekindle.graph.calls.inputs import as_call
 from rekindle.methods.recycling import recyclable
 from rekindle.observe import activations
 from rekindle.observe.activations import Watch

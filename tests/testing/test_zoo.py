@@ -5,7 +5,7 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils import _pytree as pytree
 
-from rekindle.graph.inputs import as_call
+from rekindle.graph.calls.inputs import as_call
 from rekindle.testing import NOT_UNDERSTOOD, ZOO
 from rekindle.testing.aged import bits, same
 from rekindle.testing.zoo import zoo

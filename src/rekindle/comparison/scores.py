@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from rekindle.errors import RekindleError
-from rekindle.graph.inputs import as_call
-from rekindle.graph.model_output import logits_of
+from rekindle.graph.calls.inputs import as_call
+from rekindle.graph.calls.model_output import logits_of
 from rekindle.observe import Loss
 from rekindle.observe.batches import inputs_of, labels_of
 from rekindle.observe.features import resting

@@ -30,9 +30,17 @@ Labels that are tied are one *unit*, and units that stand in the same tensors in
 Unit 1 is row 1 of the kernel, element 1 of its bias, and columns 4 to 7 of the linear layer. That is all that a method
 needs to reset it, and all that the rest of the library knows about convolutions.
 
-Where to find what: `export` gets the operations, `tracing` walks through them, `operations` has the rules, `rules` the
-two behind nearly all of them, `value` and `trace_log` hold labels and ties, `units`, `roles` and `assemble` make the
-graph of it, `verification` proves it, `scaling` and `lipschitz` look at the same walk once more, when they are asked.
+Where to find what:
+
+- `calls`, `unwrap`: what a model is called with, and what is around it. `export` gets its operations, `branching` those
+  of a model that `torch.export` cannot follow, `programs` chooses.
+- `tracing` is what users call; `walking` goes through the operations, `operations` has their rules, `rules` the two
+  behind nearly all of them; `value` and `trace_log` hold labels and ties.
+- `units`, `roles` and `assemble` make the graph of it: `unit_graph`, `groups`, `weight`, `regions`.
+- `scaling` and `lipschitz` go through the same operations once more, when they are asked; `verification` and `proof`
+  try the graph on the model itself.
+- `cache`, `trace_key`, `facts`, `constants`: a trace is found again as long as nothing has changed.
+- `scan`, `scan_state_dict`, `projections`, `gates`: what types, names and shapes tell without a trace.
 """
 
 from rekindle.graph.groups import Group, Slot

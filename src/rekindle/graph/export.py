@@ -15,14 +15,8 @@ import torch
 from torch import nn
 
 from rekindle.errors import GraphError
-from rekindle.graph.attributes import attributes_kept
-from rekindle.graph.containers import in_known_containers
-from rekindle.graph.inputs import as_call
-from rekindle.graph.modules import tensors_of
-from rekindle.graph.names import canonical
-from rekindle.graph.packed import at_full_length, packed_at_full_length
-from rekindle.graph.quiet import quiet
-from rekindle.graph.stops import (
+from rekindle.graph.branching.attributes import attributes_kept
+from rekindle.graph.branching.stops import (
     BRANCHES,
     NUMBERS,
     OUTSIDE_TORCH,
@@ -32,6 +26,12 @@ from rekindle.graph.stops import (
     stop_of_error,
     stop_of_shapes,
 )
+from rekindle.graph.calls.containers import in_known_containers
+from rekindle.graph.calls.inputs import as_call
+from rekindle.graph.calls.packed import at_full_length, packed_at_full_length
+from rekindle.graph.modules import tensors_of
+from rekindle.graph.names import canonical
+from rekindle.graph.quiet import quiet
 from rekindle.graph.unwrap import as_written
 from rekindle.graph.validation import unvalidated
 

@@ -10,16 +10,16 @@ import torch
 from torch import nn
 
 from rekindle.errors import GraphError
-from rekindle.graph.containers import in_known_containers, map_tensors
+from rekindle.graph.branching.left_out import Piece, Pieces, pieces_of
+from rekindle.graph.branching.real_run import record
+from rekindle.graph.branching.stops import first_line
+from rekindle.graph.calls.containers import in_known_containers, map_tensors
+from rekindle.graph.calls.inputs import Arguments, as_call, not_taken
+from rekindle.graph.calls.packed import at_full_length
+from rekindle.graph.calls.targets import without_targets
 from rekindle.graph.export import export, exported, prepared
-from rekindle.graph.inputs import Arguments, as_call, not_taken
-from rekindle.graph.left_out import Piece, Pieces, pieces_of
 from rekindle.graph.modules import parameters_of
-from rekindle.graph.packed import at_full_length
 from rekindle.graph.plain import not_plain_in, valueless
-from rekindle.graph.real_run import record
-from rekindle.graph.stops import first_line
-from rekindle.graph.targets import without_targets
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,14 +17,14 @@ from torch import Tensor, nn
 
 from rekindle.errors import GraphError
 from rekindle.graph.groups import Group
-from rekindle.graph.local_trial import LocalTrial
 from rekindle.graph.modules import tensors_of
 from rekindle.graph.plain import valueless, why_not_plain
-from rekindle.graph.refutation import WITHOUT_EFFECT
+from rekindle.graph.proof.local_trial import LocalTrial
+from rekindle.graph.proof.refutation import WITHOUT_EFFECT
+from rekindle.graph.proof.tape import Unfollowable
+from rekindle.graph.proof.whole_trial import WholeTrial
 from rekindle.graph.surroundings import restored_on_failure
-from rekindle.graph.tape import Unfollowable
 from rekindle.graph.unwrap import bare
-from rekindle.graph.whole_trial import WholeTrial
 
 
 class Provable(Protocol):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
-from rekindle.graph.model_output import logits_of
+from rekindle.graph.calls.model_output import logits_of
 from rekindle.graph.modules import submodule
 from rekindle.kernels.margins import margin
 from rekindle.observe.losses import class_dimension

@@ -1,7 +1,7 @@
 """What is in a batch: what the model is given, and what it should answer.
 
 A batch is (inputs, targets), a mapping of the model's arguments with `labels` among them as transformers has it, or
-inputs alone. Inputs are an example, see `rekindle.graph.inputs`.
+inputs alone. Inputs are an example, see `rekindle.graph.calls.inputs`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
-from rekindle.graph.inputs import LABELS
+from rekindle.graph.calls.inputs import LABELS
 
 
 def split(batch: Any) -> tuple[Any, Any]:

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rekindle.graph.calls.inputs import as_call
 from rekindle.graph.export import at_rest
-from rekindle.graph.inputs import as_call
 from rekindle.graph.modules import call_with, submodule
 from rekindle.observe.batches import inputs_of
 from rekindle.observe.sides import attach

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from rekindle.errors import PlanError
-from rekindle.graph.inputs import LABELS, as_call, signature_of
-from rekindle.graph.model_output import logits_of, loss_in
+from rekindle.graph.calls.inputs import LABELS, as_call, signature_of
+from rekindle.graph.calls.model_output import logits_of, loss_in
 from rekindle.observe.batches import labels_of, split
 
 Loss = Callable[[Any, Any], Tensor]  # (model, batch) -> scalar

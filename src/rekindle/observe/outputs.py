@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from rekindle.errors import PlanError
-from rekindle.graph.containers import map_tensors
+from rekindle.graph.calls.containers import map_tensors
+from rekindle.graph.calls.inputs import as_call
 from rekindle.graph.export import at_rest
-from rekindle.graph.inputs import as_call
 from rekindle.graph.modules import call_with, main_output, modules_of, parameters_of, submodule
 from rekindle.graph.names import canonical
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
+from rekindle.graph.calls.inputs import as_call
 from rekindle.graph.export import at_rest
 from rekindle.graph.groups import Group, Slot, owner_of
-from rekindle.graph.inputs import as_call
 from rekindle.graph.modules import submodule
 from rekindle.observe.sides import INPUT, LAYER, OUTPUT, STATE, attach, is_torchs
 

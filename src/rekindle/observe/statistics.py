@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from rekindle.graph import Group, UnitGraph
-from rekindle.graph.inputs import as_call
+from rekindle.graph.calls.inputs import as_call
 from rekindle.graph.modules import modules_of
 from rekindle.graph.names import STATISTICS
 from rekindle.graph.unwrap import bare

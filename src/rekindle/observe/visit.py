@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rekindle.errors import PlanError
-from rekindle.graph.containers import map_tensors, tensors_in
+from rekindle.graph.calls.containers import map_tensors, tensors_in
 from rekindle.graph.unwrap import as_written
 from rekindle.observe.batches import in_plain_dicts
 from rekindle.seeds import global_seed

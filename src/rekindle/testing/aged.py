@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 
 from rekindle.edits.edit import Edit
 from rekindle.graph import UnitGraph, trace
-from rekindle.graph.inputs import as_call
+from rekindle.graph.calls.inputs import as_call
 from rekindle.graph.modules import parameters_of, tensors_of
 from rekindle.testing.zoo import ZooModel
 

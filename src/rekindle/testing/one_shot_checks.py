@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from rekindle.edits.compute import compute
 from rekindle.edits.edit import Edits
 from rekindle.errors import EditError, NoEffectWarning
-from rekindle.graph.inputs import as_call
+from rekindle.graph.calls.inputs import as_call
 from rekindle.graph.modules import parameters_of, tensors_of
 from rekindle.graph.scan import scan
 from rekindle.methods.apply import apply_, plan

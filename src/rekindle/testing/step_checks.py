@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
 from rekindle.errors import KeeperError, RekindleError
-from rekindle.graph.inputs import as_call
+from rekindle.graph.calls.inputs import as_call
 from rekindle.graph.scan import scan
 from rekindle.keeper import Keeper
 from rekindle.methods.kinds import scan_is_enough

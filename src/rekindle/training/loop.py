@@ -19,7 +19,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
 from rekindle.errors import RekindleError
-from rekindle.graph.model_output import logits_of
+from rekindle.graph.calls.model_output import logits_of
 from rekindle.keeper import Keeper
 from rekindle.observe.visit import size_of
 from rekindle.seeds import generator

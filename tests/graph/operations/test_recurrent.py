@@ -12,8 +12,8 @@ from torch.utils import _pytree as pytree
 import rekindle as rk
 from rekindle.errors import GraphError
 from rekindle.graph import UnitGraph, trace
+from rekindle.graph.calls.inputs import as_call
 from rekindle.graph.export import at_rest
-from rekindle.graph.inputs import as_call
 from rekindle.graph.scaling.solve import prepare, wishes_of
 from tests.graph.operation_cases import Case, L, Net, data
 from tests.graph.operations_recurrent import CASES, X, cells, last

@@ -11,7 +11,7 @@ from torch.nn.utils import parametrizations
 from torch.utils import _pytree as pytree
 
 from rekindle.graph import trace
-from rekindle.graph.inputs import as_call
+from rekindle.graph.calls.inputs import as_call
 from rekindle.graph.modules import tensors_of
 from rekindle.graph.scaling.solve import eliminate, prepare, wishes_of
 from rekindle.testing.aged import graph_of

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 import rekindle as rk
 from rekindle.errors import NoEffectWarning, PlanError, SettingsError
-from rekindle.graph.inputs import as_call
+from rekindle.graph.calls.inputs import as_call
 from rekindle.graph.scaling.solve import wishes_of
 from rekindle.testing.aged import graph_of
 from rekindle.testing.zoo import zoo

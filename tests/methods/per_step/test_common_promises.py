@@ -7,7 +7,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 import rekindle as rk
-from rekindle.graph.inputs import as_call
+from rekindle.graph.calls.inputs import as_call
 from rekindle.methods.registry import settings_class
 from rekindle.testing import ZOO
 from rekindle.testing.aged import bits, graph_of

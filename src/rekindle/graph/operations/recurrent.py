@@ -74,7 +74,7 @@ class Stack:
 
 
 def _stack(call: Call) -> Stack | None:
-    """Return the operands in order; None for packed sequences, which a trace never meets (see `graph.packed`)."""
+    """Return the operands in order; None for packed sequences, which a trace never meets (see `graph.calls.packed`)."""
     if getattr(call.target, "_overloadname", "") == "data":
         return None
     x, states, flat, biased, _, _, _, both = call.args[:8]

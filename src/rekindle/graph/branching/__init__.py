@@ -1,0 +1,1 @@
+"""Models that branch on data: what cannot be followed is left out by name, and the rest is traced."""
