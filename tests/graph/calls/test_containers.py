@@ -85,3 +85,18 @@ def test_nothing_stays_behind():
     own = model.__dict__["forward"] = lambda batch: Net.forward(model, batch)  # as accelerate leaves one
     export(model, (Batch(X),))
     assert model.__dict__["forward"] is own
+
+
+def test_a_hook_may_add_to_the_arguments_of_a_call():
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(3, 4), nn.Linear(4, 2)
+
+        def forward(self, x, scale=None, more=()):
+            return self.b(self.a(x).relu() * scale + sum(more))
+
+    model = Scaled()
+    model.register_forward_pre_hook(lambda m, args, kw: (args, {**kw, "scale": 2.0, "more": [1.0]}), with_kwargs=True)
+    found = [rk.trace(model, example) for example in (torch.ones(2, 3), {"x": torch.ones(2, 3), "more": [0.0, 1.0]})]
+    assert [[group.name for group in graph.groups] for graph in found] == [["a", "b"]] * 2

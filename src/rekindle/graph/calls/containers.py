@@ -80,6 +80,14 @@ def tensors_in(value: Any) -> list[Tensor]:
     return [leaf for leaf in pytree.tree_leaves(opened(value)) if isinstance(leaf, Tensor)]
 
 
+def _as_given(value: Any, like: Any) -> Any:
+    """Close an argument as the one that was given; a hook may have added it, or changed what is in it."""
+    try:
+        return closed(value, like)
+    except ValueError:
+        return value
+
+
 @contextlib.contextmanager
 def in_known_containers(model: nn.Module, call: Arguments) -> Iterator[Arguments]:
     """Let a model take opened arguments and give opened results, for the time of the context; yields the arguments."""
@@ -87,7 +95,9 @@ def in_known_containers(model: nn.Module, call: Arguments) -> Iterator[Arguments
 
     @functools.wraps(own)
     def forward(*args: Any, **kwargs: Any) -> Any:
-        return opened(own(*closed(args, call.args), **closed(kwargs, call.kwargs)))
+        positional = [_as_given(each, call.args[n] if n < len(call.args) else None) for n, each in enumerate(args)]
+        named = {name: _as_given(each, call.kwargs.get(name)) for name, each in kwargs.items()}
+        return opened(own(*positional, **named))
 
     try:
         model.__dict__["forward"] = forward
