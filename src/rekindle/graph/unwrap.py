@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import is_lazy
 
 from rekindle.errors import GraphError
+from rekindle.graph.forwards import forwards_replaced
 from rekindle.graph.names import WRAPPED, canonical
 from rekindle.graph.own_run import own_run
 
@@ -109,14 +110,9 @@ def as_written(model: nn.Module) -> Iterator[None]:
     """
     compiled = any("_orig_mod" in m._modules or m._compiled_call_impl is not None for m in model.modules())
     checkpointed = [m for m in model.modules() if CHECKPOINTED in m._modules and "forward" not in m.__dict__]
-    try:
-        for module in checkpointed:
-            module.__dict__["forward"] = module._modules[CHECKPOINTED]
-        with own_run(), torch.compiler.set_stance("force_eager") if compiled else contextlib.nullcontext():
-            yield
-    finally:
-        for module in checkpointed:
-            del module.__dict__["forward"]
+    eager = torch.compiler.set_stance("force_eager") if compiled else contextlib.nullcontext()
+    with forwards_replaced([(m, m.get_submodule(CHECKPOINTED)) for m in checkpointed]), own_run(), eager:
+        yield
 
 
 def _inside(model: nn.Module) -> nn.Module | None:

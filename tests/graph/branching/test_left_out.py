@@ -15,7 +15,7 @@ from rekindle.graph.calls.inputs import as_call
 from rekindle.graph.export import at_rest
 from rekindle.graph.modules import call_with, tensors_of
 from rekindle.graph.quiet import printing
-from tests.graph import branching_models
+from tests.graph.branching import branching_models
 from tests.graph.branching.branching_models import CASES
 from tests.graph.test_groups import assert_groups
 

@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from rekindle.graph.branching.real_run import ModuleCall, RealRun
 from rekindle.graph.branching.stops import RETURNS, Stop, stop_of_error, stop_of_shapes
+from rekindle.graph.forwards import forwards_replaced
 from rekindle.graph.names import canonical
 from rekindle.graph.trace_log import Location
 
@@ -178,18 +179,9 @@ def _can_be_replaced(module: nn.Module, within: ModuleCall) -> bool:
 @contextlib.contextmanager
 def _replaced(call: ModuleCall, left: Mapping[int, LeftOut]) -> Iterator[None]:
     """Put the operation in the place of the forward passes that are left out."""
-    before = [(part.module, part.module.__dict__.get("forward")) for part in left.values()]
-    try:
-        for part in left.values():
-            calls = [each for each in call.all() if each.module is part.module]
-            part.module.__dict__["forward"] = _stand_in(part, calls)
+    calls = {id(part.module): [each for each in call.all() if each.module is part.module] for part in left.values()}
+    with forwards_replaced([(part.module, _stand_in(part, calls[id(part.module)])) for part in left.values()]):
         yield
-    finally:
-        for module, forward in before:
-            if forward is None:
-                module.__dict__.pop("forward", None)
-            else:
-                module.__dict__["forward"] = forward
 
 
 def _stand_in(part: LeftOut, calls: Sequence[ModuleCall]) -> Callable[..., Any]:

@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakIdKeyDictionary
 
+from rekindle.graph.forwards import forwards_replaced
 from rekindle.graph.modules import call_with, tensors_of
 from rekindle.seeds import global_seed
 
@@ -155,17 +156,8 @@ class _Origins(TorchDispatchMode):
 def _listening(model: nn.Module, origins: _Origins) -> Iterator[None]:
     """Stand before every forward pass; a hook would not see what other hooks do, and not `module.forward(x)`."""
     modules = [m for m in model.modules() if not isinstance(m, torch.jit.ScriptModule)]
-    before = [(module, module.__dict__.get("forward")) for module in modules]
-    try:
-        for module in modules:
-            module.__dict__["forward"] = _noted(module, module.forward, origins)
+    with forwards_replaced([(module, _noted(module, module.forward, origins)) for module in modules]):
         yield
-    finally:
-        for module, forward in before:
-            if forward is None:
-                module.__dict__.pop("forward", None)
-            else:
-                module.__dict__["forward"] = forward
 
 
 def _noted(module: nn.Module, forward: Callable[..., Any], origins: _Origins) -> Callable[..., Any]:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from rekindle.graph.calls.inputs import Arguments
+from rekindle.graph.forwards import forwards_replaced
 
 
 def opened(value: Any) -> Any:
@@ -91,7 +92,7 @@ def _as_given(value: Any, like: Any) -> Any:
 @contextlib.contextmanager
 def in_known_containers(model: nn.Module, call: Arguments) -> Iterator[Arguments]:
     """Let a model take opened arguments and give opened results, for the time of the context; yields the arguments."""
-    own, before = model.forward, model.__dict__.get("forward")
+    own = model.forward
 
     @functools.wraps(own)
     def forward(*args: Any, **kwargs: Any) -> Any:
@@ -99,10 +100,5 @@ def in_known_containers(model: nn.Module, call: Arguments) -> Iterator[Arguments
         named = {name: _as_given(each, call.kwargs.get(name)) for name, each in kwargs.items()}
         return opened(own(*positional, **named))
 
-    try:
-        model.__dict__["forward"] = forward
+    with forwards_replaced([(model, forward)]):
         yield Arguments(opened(call.args), opened(call.kwargs))
-    finally:
-        del model.__dict__["forward"]
-        if before is not None:
-            model.__dict__["forward"] = before

@@ -19,6 +19,8 @@ from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from rekindle.graph.forwards import forwards_replaced
+
 TORCHS: list[Any] = [nn.LSTM.forward, nn.GRU.forward, nn.RNN.forward]  # a forward pass of somebody's own is left alone
 
 
@@ -50,14 +52,8 @@ def packed_at_full_length(model: nn.Module) -> Iterator[None]:
     if not layers:
         yield
         return
-    try:
-        for layer in layers:
-            layer.__dict__["forward"] = functools.partial(_on_padded, layer)
-        with _AtFullLength():
-            yield
-    finally:
-        for layer in layers:
-            layer.__dict__.pop("forward", None)
+    with forwards_replaced([(layer, functools.partial(_on_padded, layer)) for layer in layers]), _AtFullLength():
+        yield
 
 
 def _on_padded(layer: Any, input: Any, hx: Any = None) -> Any:
