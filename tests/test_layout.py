@@ -55,6 +55,7 @@ OF_MANY = {
     "graph/test_foreign_models.py",
     "graph/test_operations.py",
     "graph/test_policies.py",
+    "graph/test_unseen_readers.py",
     "keeper/test_boundaries.py",
     "keeper/test_processes.py",
     "lab/models/test_models.py",

@@ -281,7 +281,7 @@ def test_an_interrupt_at_any_line_leaves_what_is_right(known):
             rk.trace(model, X)
 
     begin()
-    tried = moments(model, ("cache", "trace_key", "constants", "facts") if known else ("cache", "tracing"))
+    tried = moments(model, ("cache", "trace_key", "constants", "facts") if known else ("cache", "tracing", "walking"))
     for line, count in tried:
         begin()
         with pytest.raises(KeyboardInterrupt):

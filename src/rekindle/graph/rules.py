@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rekindle.graph.regions import MatrixView
 from rekindle.graph.trace_log import Axis, Location, TraceLog, WeightUse, merge_leaks, merge_opaque, merge_sources
-from rekindle.graph.value import NONE, Product, Value, compact, distinct, shrink, varying
+from rekindle.graph.value import NONE, Product, Value, compact, distinct, partly, shrink, varying
 
 Tag = Literal["add", "mul", "other"]
 Letters = Sequence[str]
@@ -37,6 +37,7 @@ def elementwise(
     activations = [value for value in operands if value.data or not with_data]
     parameters = [value for value in operands if with_data and not value.data]
     fields, leaks = _join(trace_log, activations, tuple(shape), tag if with_data else "composed")
+    leaks = distinct(leaks, merge_leaks(*parameters)) if parameters else leaks
     if tag == "mul" and parameters and not any(value.relevant for value in activations):
         fields = _written(trace_log, parameters[0], activations, tuple(shape), location)
         parameters = parameters[1:] if fields else parameters
@@ -201,9 +202,10 @@ def contract(
     product = None
     carried = (a_kept if a.data else []) + (b_kept if b.data else [])
     consumed = (a_read if a.data else []) + (b_read if b.data else [])
-    leaks = [merge_leaks(a, b)] if carried or not consumed else []
+    leaks = [merge_leaks(a, b)] if carried or not consumed or partly(consumed) else []
+    leaks += [value.leaks for value in (a, b) if not value.data]  # a weight that was picked by units
     if leaks and not (a.data and b.data):
-        trace_log.passed.append(leaks[0])
+        trace_log.passed.append(distinct(*leaks))
     if a.data and b.data and met:
         product = _product(trace_log, a_read, la, b_read, lb, summed)
         trace_log.read(a, a_read)

@@ -17,6 +17,7 @@ from rekindle.graph.regions import MatrixView
 from rekindle.graph.value import Value, distinct
 
 _NO_LABELS = np.empty(0, dtype=np.int64)
+_UNDONE = ("ties", "uses", "weights", "reads", "roles", "products", "passed", "gaps")
 _PAIR = 1 << 31  # two labels fit into one int64
 UseKind = Literal["weight", "bias", "scale", "shift", "mean", "var", "read"]
 Role = Literal["q", "k", "v"]
@@ -169,6 +170,15 @@ class TraceLog:
             found.append((axis, end - at))
             at = end
         return found
+
+    def mark(self) -> dict[str, int]:
+        """Return how much was written down so far, for `back_to`."""
+        return {name: len(getattr(self, name)) for name in _UNDONE}
+
+    def back_to(self, mark: dict[str, int]) -> None:
+        """Forget what was written down since a mark: a rule that failed half way."""
+        for name, length in mark.items():
+            del getattr(self, name)[length:]
 
     def gap(self, operands: Sequence[Value], location: Location) -> Value:
         """Write down an operation that is not understood, and what it touches; the result is opaque."""

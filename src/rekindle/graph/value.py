@@ -9,6 +9,7 @@ its fields, and no layout is special.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -127,6 +128,11 @@ def flat(labels: Tensor | None) -> Tensor:
     """Return labels that run along one axis as a vector, whatever they are broadcast over."""
     assert labels is not None
     return compact(shrink(labels)).reshape(-1)
+
+
+def partly(fields: Iterable[Tensor]) -> bool:
+    """Tell whether some elements belong to no unit: what has leaked into them is in no unit's place."""
+    return any(bool((compact(labels) == NONE).any()) for labels in fields)
 
 
 def distinct(*labels: Tensor) -> Tensor:

@@ -122,7 +122,7 @@ def _call(node: fx.Node, trace_log: TraceLog, env: dict[str, Any]) -> Any:
     call = Call(trace_log, name.rstrip("_") if in_place else name, target, args, kwargs, _shapes(node), location)
     trace_log.calls.append(call)
     if in_place and len(call.values) > 1 and _is_aliased(node) and not _writes_only_data(node, call, env):
-        result = call.trace_log.gap(call.values, location)
+        result = _reshaped(call.trace_log.gap(call.values, location), call.shapes)
     else:
         result = _interpret(call)
     if in_place and isinstance(node.args[0], fx.Node):

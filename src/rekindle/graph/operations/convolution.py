@@ -16,7 +16,7 @@ from rekindle.graph.regions import MatrixView
 from rekindle.graph.rules import side_labels
 from rekindle.graph.scaling.walk import Walk
 from rekindle.graph.trace_log import WeightUse
-from rekindle.graph.value import Value, distinct, flat, varying
+from rekindle.graph.value import Value, distinct, flat, partly, varying
 
 
 def convolution(call: Call) -> Value:
@@ -74,7 +74,7 @@ def _convolve(call: Call, view: tuple[int, ...], out_dim: int, in_dim: int, grou
     _convolution_weight(call, x, weight, view, (out_dim, in_dim), (out_labels, in_sides[0]))
     others = [labels for labels in x.unit_labels if not any(labels is r for r in read)]
     out = out_labels.reshape([-1 if d == channel else 1 for d in range(len(x.shape))]).expand(tuple(call.shapes))
-    leaked = distinct(*others, *([x.leaks] if not read else []))
+    leaked = distinct(*others, *([x.leaks] if not read or partly(read) else []))
     trace_log.passed.append(leaked)
     return _plus_channels(call, Value(tuple(call.shapes), (out,), data=True, leaks=leaked), bias, channel)
 

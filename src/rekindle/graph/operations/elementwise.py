@@ -200,10 +200,10 @@ define(
     "tanhshrink log_sigmoid logit alpha_dropout feature_alpha_dropout exp exp2 expm1 log log2 log10 log1p round floor "
     "ceil trunc frac erf erfc erfinv sin cos tan asin acos atan sinh cosh asinh acosh atanh i0 sinc polygamma lgamma "
     "digamma atan2 fmod remainder floor_divide clamp_tensor bitwise_and bitwise_or __and__ __or__ xlogy copysign "
-    "nextafter heaviside threshold_backward",
+    "nextafter heaviside threshold_backward bernoulli",
     units=pointwise,
     scale=non_homogeneous,
 )
 define(ZEROS, units=new_tensor, scale=zeros)
 define(FILLED, units=new_tensor, scale=unchanged)
-define("randint_like bernoulli shape size", units=new_tensor, scale=non_homogeneous)
+define("randint_like shape size", units=new_tensor, scale=non_homogeneous)

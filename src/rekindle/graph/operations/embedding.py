@@ -67,5 +67,5 @@ def scaled_weight_norm(walk: Walk, call: Call) -> Any:
     return [result, walk.field(gain)] if isinstance(call.shapes, list) else result
 
 
-define("embedding", units=embedding, scale=scaled_embedding)
+define("embedding", units=embedding, scale=scaled_embedding, picks=True)
 define("_weight_norm _weight_norm_interface", units=weight_norm, scale=scaled_weight_norm)

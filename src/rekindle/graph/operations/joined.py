@@ -34,9 +34,9 @@ def join(call: Call) -> Value:
                     patterns.append(pattern)
     fields = []
     for pattern in patterns:
-        pieces = [_matching(call, value, pattern, with_data) for value in values]
+        pieces = [_matching(call, value, pattern, with_data, dim in pattern) for value in values]
         if call.op != "stack" and dim not in pattern:
-            pieces = _shared(call, pieces, dim)
+            pieces = _shared(call, pieces, dim, with_data)
         fields.append(shrink(call.target(pieces, *call.args[1:], **call.kwargs)))
     for value in values:
         if with_data and not value.data and not patterns:
@@ -56,7 +56,7 @@ def stacked(walk: Walk, call: Call) -> Tensor:
     return shrink(call.target([walk.field(value) for value in call.args[0]], *call.args[1:], **call.kwargs))
 
 
-def _shared(call: Call, pieces: list[Tensor], dim: int) -> list[Tensor]:
+def _shared(call: Call, pieces: list[Tensor], dim: int, with_data: bool) -> list[Tensor]:
     found = [distinct(piece) for piece in pieces]
     axes = {call.trace_log.axis_of(int(labels[0])) for labels in found if labels.numel()}
     if len(axes) < 2 and all(labels.numel() for labels in found):
@@ -64,14 +64,18 @@ def _shared(call: Call, pieces: list[Tensor], dim: int) -> list[Tensor]:
     thin = [compact(shrink(piece)).narrow(dim, 0, 1) for piece in pieces]
     first = next((piece for piece in thin if bool((piece != NONE).any())), thin[0])
     for piece in thin:
-        call.trace_log.tie(first, piece, "joined")
+        call.trace_log.tie(first, piece, "joined" if with_data else "composed")
     return [first.expand(piece.shape) for piece in pieces]
 
 
-def _matching(call: Call, value: Value, pattern: frozenset[int], with_data: bool) -> Tensor:
+def _matching(call: Call, value: Value, pattern: frozenset[int], with_data: bool, along: bool) -> Tensor:
+    """Return the labels of a part that run along the dimensions of a pattern; NONE where it has none.
+
+    A single unit has no dimension of its own: joined along the units of others it is one more of them.
+    """
     for n, labels in enumerate(value.unit_labels):
         dims = value.dims(n)
-        if dims & pattern or (not dims and not pattern) or (not pattern and len(value.unit_labels) == 1):
+        if dims & pattern or (not dims and (along or not pattern)) or (not pattern and len(value.unit_labels) == 1):
             if with_data and not value.data:
                 call.trace_log.use(labels, "bias", call.location)
             return labels
@@ -83,12 +87,16 @@ def pad(call: Call) -> Value:
     x: Value = call.args[0]
     shape = tuple(call.shapes)
     amounts = list(call.args[1])
+    copies = call.op != "constant_pad_nd" and (call.op != "pad" or call.arg(2, "mode", "constant") != "constant")
     padded = {len(x.shape) - 1 - n // 2 for n, amount in enumerate(amounts) if amount}
     fields = []
     for labels in x.unit_labels:
         along = varying(labels)
         if not along & padded:
             fields.append(_widen(labels, shape, padded))
+        elif copies:  # elements of the units themselves, a second time
+            again: Tensor = call.target(shrink(labels).double().contiguous(), *call.args[1:], **call.kwargs)
+            fields.append(again.long())
         else:
             fields.append(F.pad(shrink(labels).contiguous(), amounts, value=NONE))
     return replace(x, shape=shape, unit_labels=tuple(fields), param=None, base=None, along=None)

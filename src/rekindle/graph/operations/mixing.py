@@ -88,7 +88,9 @@ def _leak_along(call: Call, x: Value, dims: set[int], keep: bool, shape: tuple[i
             leaks.append(distinct(labels))
         else:
             for d in along & dims:
-                call.trace_log.tie(labels, labels.narrow(d, 0, 1).expand(labels.shape), "joined")
+                call.trace_log.tie(
+                    labels, labels.narrow(d, 0, 1).expand(labels.shape), "joined" if x.data else "composed"
+                )
             fields.append(_drop(labels, dims, keep).expand(shape))
     leaked = distinct(*leaks) if x.data else x.leaks
     return replace(
@@ -189,8 +191,8 @@ def drawn(call: Call) -> Value:
 
 define([*DEGREES, "prod"], units=reduce, scale=reduced)
 define("logsumexp", units=reduce, scale=non_homogeneous)
-define(SPATIAL, units=spatial, scale=pooled)
+define(SPATIAL, units=spatial, scale=pooled, picks=True)
 define("softmax _softmax log_softmax _log_softmax softmin", units=softmax, scale=non_homogeneous)
 define("multinomial", units=drawn, scale=non_homogeneous)
 define("glu", units=glu, scale=scaled_glu)
-define("gather take_along_dim", units=gather, scale=gathered)
+define("gather take_along_dim", units=gather, scale=gathered, picks=True)

@@ -62,4 +62,4 @@ def _zeros(place: Value) -> Tensor:
     return torch.zeros(place.shape, dtype=torch.long)
 
 
-define("index", units=index, scale=indexed)
+define("index", units=index, scale=indexed, picks=True)

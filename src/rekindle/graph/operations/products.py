@@ -39,6 +39,8 @@ def scaled_linear(walk: Walk, call: Call) -> Tensor:
 
 def matmul(call: Call) -> Value:
     """Units of the matrix product of the last two dimensions, the others broadcast."""
+    if call.op == "inner" and len(call.args[1].shape) > 1:
+        return _inner(call, call.args[0], call.args[1])
     return _matmul(call, call.args[0], call.args[1])
 
 
@@ -92,6 +94,12 @@ def activation(call: Call, x: Value) -> Value:
     for labels in fields:
         call.trace_log.use(labels, "bias", call.location)
     return Value(x.shape, fields, data=True)
+
+
+def _inner(call: Call, a: Value, b: Value) -> Value:
+    """Units of the sums over the last dimensions of both."""
+    la, lb = ([f"{side}{n}" for n in range(len(value.shape) - 1)] for side, value in (("x", a), ("y", b)))
+    return _product(call, a, [*la, "s"], b, [*lb, "s"], call.shapes, [*la, *lb])
 
 
 def _matmul(call: Call, a: Value, b: Value) -> Value:

@@ -24,7 +24,7 @@ VIEW = "view reshape _unsafe_view flatten unflatten _reshape_alias ravel".split(
 MOVE = (
     "unsqueeze squeeze expand expand_as expand_copy slice select narrow split split_with_sizes chunk unbind "
     "tensor_split flip roll repeat repeat_interleave tile pixel_shuffle pixel_unshuffle channel_shuffle diagonal "
-    "unfold broadcast_to index_select view_as reshape_as atleast_1d atleast_2d rot90 tril triu"
+    "unfold broadcast_to view_as reshape_as atleast_1d atleast_2d rot90 tril triu"
 ).split()
 
 
@@ -36,6 +36,8 @@ def move(call: Call) -> Any:
     args = [_stand_in(arg) if isinstance(arg, Value) else arg for arg in call.args[1:]]
     if call.op == "index_select" and isinstance(call.args[2], Value):
         return unordered(call, (call.args[1] % len(x.shape),))
+    if call.op == "repeat_interleave" and len(call.values) > 1:
+        return _repeated(call)
     moved = [call.target(labels, *args, **call.kwargs) for labels in x.unit_labels]
     if isinstance(call.shapes, list):
         return [_moved(call, x, [pieces[n] for pieces in moved], shape) for n, shape in enumerate(call.shapes)]
@@ -57,6 +59,15 @@ def moved(walk: Walk, call: Call) -> Any:
     args = [torch.empty(arg.shape) if isinstance(arg, Value) else arg for arg in call.args[1:]]
     result = call.target(labels, *args, **call.kwargs)
     return [shrink(piece) for piece in result] if many else shrink(result)
+
+
+def _repeated(call: Call) -> Any:
+    """Units of elements each repeated its own number of times, if the numbers are known."""
+    x, times = call.values[:2]
+    if times.const is None or len(call.args) < 3:
+        return call.trace_log.gap(call.values, call.location)
+    fields = [shrink(labels.repeat_interleave(times.const, call.args[2])) for labels in x.unit_labels]
+    return replace(x, shape=tuple(call.shapes), unit_labels=tuple(fields), param=None, base=None, along=None)
 
 
 def _stand_in(value: Value) -> Tensor:
@@ -171,6 +182,7 @@ def scaled_real(walk: Walk, call: Call) -> Tensor:
 
 
 define([*PERMUTE, *MOVE], units=move, scale=moved)
+define("index_select", units=move, scale=moved, picks=True)
 define(VIEW, units=view, scale=moved)
 define("broadcast_tensors", units=broadcast_tensors, scale=scaled_broadcast)
 define("view_as_complex", units=view_as_complex, scale=scaled_complex)

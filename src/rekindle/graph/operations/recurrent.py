@@ -22,7 +22,7 @@ from rekindle.graph.rules import elementwise
 from rekindle.graph.scaling.scale_exponents import UNCHANGED, constant
 from rekindle.graph.scaling.walk import Walk
 from rekindle.graph.trace_log import TraceLog, WeightUse
-from rekindle.graph.value import Value, compact, distinct, shrink, varying
+from rekindle.graph.value import Value, compact, distinct, partly, shrink, varying
 
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 CELLS = {f"{name}_cell": gates for name, gates in GATES.items()}
@@ -139,7 +139,7 @@ def _written(call: Call, x: Value, layer: Layer) -> Value:
     for gate in gates[1:]:
         call.trace_log.tie(gates[0], gate, "mul")
     for bias in layer.biases:
-        labels = _rows(call.trace_log, bias, layer.gates)
+        labels = _rows(bias)
         call.trace_log.tie(rows, labels, "param")
         call.trace_log.use(labels, "bias", call.location)
     return Value((layer.hidden,), (gates[0],), data=True, leaks=leaks)
@@ -174,32 +174,29 @@ def _product(call: Call, x: Value, weight: Value, gates: int) -> tuple[Tensor, T
     log, last = call.trace_log, len(x.shape) - 1
     read = [labels for labels in x.unit_labels if last in varying(labels)]
     read = read or [labels for labels in x.unit_labels if not varying(labels)]  # a single unit
-    rows = _rows(log, weight, gates)
+    rows = _rows(weight)
     for copy, labels in enumerate(read):
-        columns = _columns(log, weight, gates, copy)
+        columns = _columns(log, weight, copy)
         log.tie(columns, labels, "read")
         log.use(columns, "read", call.location)
     log.use(rows, "weight", call.location)
     log.read(x, read)
     _note_weight(call, x, weight, gates)
     others = [labels for labels in x.unit_labels if not any(labels is each for each in read)]
-    leaked = distinct(*others, *([] if read else [x.leaks]))
+    leaked = distinct(*others, *([x.leaks] if not read or partly(read) else []))
     log.passed.append(leaked)
     return rows, leaked
 
 
-def _rows(log: TraceLog, value: Value, gates: int) -> Tensor:
+def _rows(value: Value) -> Tensor:
     """Return the labels along the first dimension, gate by gate."""
-    if value.base is not None and value.is_parameter and gates > 1:
-        return log.axis(str(value.param), _view(value, gates), (0, 1))
     return _flat(value, 0)
 
 
-def _columns(log: TraceLog, weight: Value, gates: int, copy: int) -> Tensor:
+def _columns(log: TraceLog, weight: Value, copy: int) -> Tensor:
     if weight.base is None or not weight.is_parameter:
         return _flat(weight, 1)
-    view = _view(weight, gates)
-    return log.axis(str(weight.param), view, (len(view) - 1,), copy)
+    return log.axis(str(weight.param), weight.shape, (1,), copy)
 
 
 def _view(value: Value, gates: int) -> tuple[int, ...]:
@@ -215,7 +212,7 @@ def _flat(value: Value, dim: int) -> Tensor:
 def _note_weight(call: Call, x: Value, weight: Value, gates: int) -> None:
     """Write down the matrices: one for each gate, which are apart in all that concerns their spectra."""
     log, whole = call.trace_log, weight.base is not None and weight.is_parameter
-    rows, columns = _rows(log, weight, gates), _columns(log, weight, gates, 0)
+    rows, columns = _rows(weight), _columns(log, weight, 0)
     tensor = log.axis_of(int(rows[0])).tensor
     if log.axis_of(int(columns[0])).tensor != tensor:
         return
@@ -333,7 +330,7 @@ def _gates_scale(walk: Walk, x: Tensor, layer: Layer) -> Tensor:
 
 def _fixed(walk: Walk, call: Call, layer: Layer, rows: Tensor, kept: Sequence[Tensor]) -> Tensor:
     """Keep what enters the gates, and states that are let through; return the exponents of what comes out."""
-    units = _rows(call.trace_log, layer.weight_ih, layer.gates)
+    units = _rows(layer.weight_ih)
     walk.curve([Value(tuple(units.shape), (units,), data=True)], call.location)
     for labels in (rows, *kept):
         walk.exponents.fix(labels)

@@ -7,8 +7,8 @@ by the graph as not understood; it is never guessed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -16,7 +16,7 @@ from torch import Tensor
 from rekindle.graph.scaling.scale_exponents import UNCHANGED, constant
 from rekindle.graph.scaling.walk import Walk
 from rekindle.graph.trace_log import Location, TraceLog
-from rekindle.graph.value import Value
+from rekindle.graph.value import Value, distinct
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,17 +49,25 @@ ScaleRule = Callable[[Walk, Call], Any]  # returns their scale exponents
 
 
 class Operation(NamedTuple):
-    """Both rules of one operation."""
+    """Both rules of one operation, and whether its other operands than the first decide what of it is picked."""
 
     units: UnitRule
     scale: ScaleRule
+    picks: bool = False
 
 
 TABLE: dict[str, Operation] = {}
 
 
-def define(ops: str | Iterable[str], *, units: UnitRule, scale: ScaleRule) -> None:
+def define(ops: str | Iterable[str], *, units: UnitRule, scale: ScaleRule, picks: bool = False) -> None:
     """Enter operations into the table, by their names or a text with them.
+
+    Args:
+        ops: Names.
+        units: What they mean for units.
+        scale: What they do to scale.
+        picks: Whether other operands than the first decide what of the first is picked (an index, a grid): units that
+            these are made of leak into the result.
 
     Raises:
         ValueError: One of them is there already: it would have two meanings.
@@ -67,7 +75,7 @@ def define(ops: str | Iterable[str], *, units: UnitRule, scale: ScaleRule) -> No
     for op in ops.split() if isinstance(ops, str) else ops:
         if op in TABLE:
             raise ValueError(f"{op} is defined twice")
-        TABLE[op] = Operation(units, scale)
+        TABLE[op] = Operation(units, scale, picks)
 
 
 def units_after(call: Call) -> Any:
@@ -75,9 +83,27 @@ def units_after(call: Call) -> Any:
     operation = TABLE.get(call.op)
     if operation is None:
         return call.trace_log.gap(call.values, call.location)
-    result = operation.units(call)
+    before = call.trace_log.mark()
+    try:
+        result = operation.units(call)
+    except (AssertionError, IndexError, NotImplementedError, RuntimeError, TypeError, ValueError):
+        call.trace_log.back_to(before)  # called in a way that the rule does not know
+        return call.trace_log.gap(call.values, call.location)
+    if operation.picks:
+        result = _leaking(result, call.values[1:])
     call.trace_log.tape.append((call, result))
     return result
+
+
+def _leaking(result: Any, others: Sequence[Value]) -> Any:
+    """Let the units of operands leak into a result."""
+    found = [value for value in others if value.relevant]
+    if not found:
+        return result
+    if isinstance(result, list):
+        return [_leaking(each, found) for each in result]
+    leaks = distinct(result.leaks, *(labels for value in found for labels in (value.leaks, *value.unit_labels)))
+    return replace(result, leaks=leaks, opaque=result.opaque.union(*(value.opaque for value in found)))
 
 
 def scale_after(walk: Walk, call: Call) -> Any:
