@@ -113,6 +113,21 @@ def test_what_cannot_be_followed_is_tried_on_the_whole_model():
         wrong.verify(model, torch.ones(2, 3))
 
 
+class NotedExp(Noted):
+    """The same, and zero in the parameter of its reader is not zero in the weight."""
+
+    def forward(self, x):
+        seen = 1 if torch.compiler.is_exporting() else 1 + self.a.bias.tolist()[0]
+        return nn.functional.linear(self.a(x) * seen, self.b.weight.exp())
+
+
+def test_on_outputs_a_computed_reader_is_no_mistake_of_the_graph():
+    torch.manual_seed(0)
+    model = NotedExp()
+    proof = rk.trace(model, torch.ones(2, 3)).verify(model, torch.ones(2, 3))
+    assert "cannot be told" in proof.not_provable["a"] and "a" in proof.on_outputs_only
+
+
 def half(group):
     where = group.outgoing[0].where
     return replace(where, index=where.index[: group.size // 2])

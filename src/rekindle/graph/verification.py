@@ -20,11 +20,12 @@ from rekindle.graph.groups import Group
 from rekindle.graph.modules import tensors_of
 from rekindle.graph.plain import valueless, why_not_plain
 from rekindle.graph.proof.local_trial import LocalTrial
-from rekindle.graph.proof.refutation import WITHOUT_EFFECT
+from rekindle.graph.proof.refutation import MAY_STAY, OWN_PRODUCT, WITHOUT_EFFECT
 from rekindle.graph.proof.tape import Unfollowable
 from rekindle.graph.proof.whole_trial import WholeTrial
 from rekindle.graph.surroundings import restored_on_failure
 from rekindle.graph.unwrap import bare
+from rekindle.graph.weight import Weight
 
 
 class Provable(Protocol):
@@ -33,6 +34,10 @@ class Provable(Protocol):
     @property
     def groups(self) -> tuple[Group, ...]:
         """Its groups."""
+
+    @property
+    def weights(self) -> tuple[Weight, ...]:
+        """Its weights."""
 
     @property
     def gains(self) -> Mapping[str, tuple[str, int]]:
@@ -73,7 +78,7 @@ def verify(graph: Provable, model: nn.Module, example: Any, *, seed: int = 0) ->
             fix="load the weights first, and verify then",
         )
     with restored_on_failure(model), torch.no_grad():
-        trials = _Trials(model, example, graph.gains)
+        trials = _Trials(model, example, graph)
         proved, not_provable = [], {}
         for group in graph.groups:
             closure = closure_of(graph, group)
@@ -88,8 +93,9 @@ def verify(graph: Provable, model: nn.Module, example: Any, *, seed: int = 0) ->
 class _Trials:
     """Tries a group where it stands, or on the whole model."""
 
-    def __init__(self, model: nn.Module, example: Any, gains: Mapping[str, tuple[str, int]]) -> None:
-        self.setting = (model, example, gains)
+    def __init__(self, model: nn.Module, example: Any, graph: Provable) -> None:
+        self.setting = (model, example, graph.gains)
+        self.computed = {weight.tensor for weight in graph.weights if weight.computed}
         self.on_outputs_only: dict[str, str] = {}
         self.whole: WholeTrial | None = None
         self.why = ""
@@ -105,8 +111,16 @@ class _Trials:
             return judge(self.local, group, closure, seed)
         except Unfollowable as reason:
             self.on_outputs_only[group.name] = str(reason)
-            self.whole = self.whole or WholeTrial(*self.setting)
+            return self._on_outputs(group, closure, seed)
+
+    def _on_outputs(self, group: Group, closure: list[Group], seed: int) -> str | None:
+        self.whole = self.whole or WholeTrial(*self.setting)
+        try:
             return judge(self.whole, group, closure, seed)
+        except GraphError:
+            if any(slot.tensor in self.computed for g in closure for slot in g.outgoing):
+                return MAY_STAY
+            raise
 
 
 def judge(trial: LocalTrial | WholeTrial, group: Group, closure: list[Group], seed: int) -> str | None:
@@ -139,5 +153,5 @@ def unprovable(closure: list[Group]) -> str | None:
         return "reaches the model's output without passing through a weight"
     if not any(g.outgoing for g in closure):
         score = any(g.kind == "score" for g in closure)
-        return "its units are multiplied with each other" if score else "nothing reads it"
+        return OWN_PRODUCT if score else "nothing reads it"
     return None

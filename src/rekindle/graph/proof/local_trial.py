@@ -9,21 +9,23 @@ does is to write into the same units again.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from rekindle.errors import GraphError
 from rekindle.graph.calls.containers import map_tensors
 from rekindle.graph.calls.inputs import as_call
 from rekindle.graph.groups import Group, Slot, owner_of
 from rekindle.graph.modules import parameters_of
 from rekindle.graph.proof.disturbance import disturbed, exchanged, of_units, silenced
 from rekindle.graph.proof.recorder import record
-from rekindle.graph.proof.refutation import BREAKS, SEEN, SILENT, read_elsewhere
-from rekindle.graph.proof.spread import Broken, Read, Spread, change
+from rekindle.graph.proof.refutation import BREAKS, NEVER_SILENT, OWN_PRODUCT, SEEN, SILENT, read_elsewhere
+from rekindle.graph.proof.silence import never_silent
+from rekindle.graph.proof.spread import NOWHERE, Broken, Ends, Read, Spread, change
 from rekindle.graph.proof.tape import Tape, Unfollowable
 from rekindle.graph.proof.whole_trial import call_at_rest, cast, copies_of
 from rekindle.seeds import generator
@@ -46,6 +48,22 @@ class _Variant:
         return _Variant(
             how(slots=slots, start=self.tensors, spare=spare), how(slots=tied, start=self.looked_up, spare=())
         )
+
+
+@dataclass(frozen=True, eq=False)
+class _Trial:
+    """What one group is tried with: its silence, the slots that are silent, and where it may be seen all the same."""
+
+    group: Group
+    silent: _Variant
+    outgoing: list[Slot]
+    seed: int
+    ends: Ends = NOWHERE
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """What writes and normalizes the units."""
+        return (*self.group.incoming, *self.group.norms)
 
 
 class LocalTrial:
@@ -82,67 +100,87 @@ class LocalTrial:
         outgoing = [slot for g in closure for slot in g.outgoing]
         tied = {slot.tensor for slot in group.incoming} & {slot.tensor for slot in outgoing}
         silent = _Variant(silenced(self.tensors, outgoing, self.gains), {name: self.tensors[name] for name in tied})
-        spread = self._spread(silent, self._disturbed(group, silent, outgoing, seed))
+        trial = _Trial(group, silent, outgoing, seed)
+        try:
+            return self._refute(trial)[0]
+        except GraphError as error:
+            return self._excused(trial, any(g.kind == "score" for g in closure), error)
+
+    def _excused(self, trial: _Trial, score: bool, error: GraphError) -> str:
+        """Return why a group is seen although the graph is right: what cannot be silenced is seen, and nothing else.
+
+        Raises:
+            GraphError: It is seen elsewhere.
+        """
+        weights = never_silent(self.tape, trial.silent.tensors, trial.outgoing)
+        excuses = {NEVER_SILENT: Ends(weights), OWN_PRODUCT: Ends(weights, own_products=score)}
+        for reason, ends in excuses.items():
+            try:
+                _, ended = self._refute(replace(trial, ends=ends))
+            except GraphError:
+                continue
+            if ended:
+                return reason
+        if weights and score:  # keys: queries meet what they make, not the weights
+            return NEVER_SILENT
+        raise error
+
+    def _refute(self, trial: _Trial) -> tuple[str | None, bool]:
+        """Return why a group could not be tried, and whether its units were seen where they may be."""
+        spread = self._spread(trial, trial.silent, self._disturbed(trial))
         try:
             reads = list(spread.reads())
         except Broken:
-            return BREAKS
-        self._refuse_readers(group, reads, silent, outgoing, seed)
+            return BREAKS, False
+        self._refuse_readers(trial, reads)
         if spread.outputs() > 0:
             through = f", through {self._place(reads[0])}" if reads else ""
-            raise read_elsewhere(group, f"a relative change of {spread.outputs():.3g} at the model's output{through}")
-        return None
+            seen = f"a relative change of {spread.outputs():.3g} at the model's output{through}"
+            raise read_elsewhere(trial.group, seen)
+        return None, spread.ended
 
-    def _refuse_readers(
-        self, group: Group, reads: list[Read], silent: _Variant, outgoing: list[Slot], seed: int
-    ) -> None:
+    def _refuse_readers(self, trial: _Trial, reads: list[Read]) -> None:
         """Raise if one of the weights reads the units; others carry them along (they mix tokens, or positions)."""
-        if not reads:
-            return
-        for size in SIZES:
-            apart = self._apart(group, silent, outgoing, seed, size)
+        for size in SIZES if reads else ():
+            apart = self._apart(trial, size)
             for read in reads:
                 if (read.node.index, read.side.value) in apart:
-                    raise read_elsewhere(group, f"a change in {self._place(read)}")
+                    raise read_elsewhere(trial.group, f"a change in {self._place(read)}")
 
-    def _apart(
-        self, group: Group, silent: _Variant, outgoing: list[Slot], seed: int, size: float
-    ) -> set[tuple[int, int]]:
+    def _apart(self, trial: _Trial, size: float) -> set[tuple[int, int]]:
         """Return the operands in which two halves of the group lie apart along the axis that is summed over.
 
         The units of each half are exchanged among themselves: a normalization over all of them is then the same.
         """
-        if group.size == 1:
+        if trial.group.size == 1:
             return set()
-        start = self._disturbed(group, silent, outgoing, seed, size)
-        halves = [self._moved(group, start, outgoing, half, seed) for half in range(2)]
+        start = self._disturbed(trial, size)
+        halves = [self._moved(trial, start, half) for half in range(2)]
         try:
-            found = list(self._spread(start, *halves).reads())
+            found = list(self._spread(trial, start, *halves).reads())
         except Broken:
             return set()
         return {(read.node.index, read.side.value) for read in found if _lie_apart(read)}
 
-    def _moved(self, group: Group, start: _Variant, outgoing: list[Slot], half: int, seed: int) -> _Variant:
-        slots = (*group.incoming, *group.norms)
-        if group.size < 4:
-            some = of_units(slots, torch.tensor([half]))
-            return start.changed(some, outgoing, partial(disturbed, self.tensors, seed=seed + 1))
-        order = torch.arange(group.size)
-        middle = group.size // 2
+    def _moved(self, trial: _Trial, start: _Variant, half: int) -> _Variant:
+        size = trial.group.size
+        if size < 4:
+            some = of_units(trial.slots, torch.tensor([half]))
+            return start.changed(some, trial.outgoing, partial(disturbed, self.tensors, seed=trial.seed + 1))
+        order = torch.arange(size)
+        middle = size // 2
         for unit in range(half * middle, (half + 1) * middle - 1, 2):
             order[unit], order[unit + 1] = unit + 1, unit
-        return start.changed(slots, outgoing, partial(exchanged, self.tensors, order=order))
+        return start.changed(trial.slots, trial.outgoing, partial(exchanged, self.tensors, order=order))
 
-    def _disturbed(
-        self, group: Group, silent: _Variant, outgoing: list[Slot], seed: int, size: float = 1.0
-    ) -> _Variant:
-        noise = partial(disturbed, self.tensors, seed=seed, size=size)
-        return silent.changed((*group.incoming, *group.norms), outgoing, noise)
+    def _disturbed(self, trial: _Trial, size: float = 1.0) -> _Variant:
+        noise = partial(disturbed, self.tensors, seed=trial.seed, size=size)
+        return trial.silent.changed(trial.slots, trial.outgoing, noise)
 
-    def _spread(self, *variants: _Variant) -> Spread:
+    def _spread(self, trial: _Trial, *variants: _Variant) -> Spread:
         names = dict.fromkeys(name for variant in variants for name in variant.tensors)
         tensors = [{name: v.tensors.get(name, self.tensors[name]) for name in names} for v in variants]
-        return Spread(self.tape, tensors, SILENT, [v.looked_up for v in variants])
+        return Spread(self.tape, tensors, SILENT, [v.looked_up for v in variants], trial.ends)
 
     def _place(self, read: Read) -> str:
         """Return "module: operation" of a weight; a constant has no module."""

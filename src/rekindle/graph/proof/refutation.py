@@ -8,6 +8,9 @@ from rekindle.graph.groups import Group
 SILENT = 1e-6  # relative change that still counts as none
 SEEN = 1e-12  # a computation that nothing reaches repeats itself bit by bit
 BREAKS = "the model breaks when its outgoing weights are zero"
+NEVER_SILENT = "its reader's weight is computed from the parameter: it cannot be silenced"
+MAY_STAY = "its reader's weight is computed from the parameter: on the outputs alone it cannot be told if it is silent"
+OWN_PRODUCT = "its units are multiplied with each other"
 WITHOUT_EFFECT = "without effect on the output for this example: dead units, or an example that is too short"
 
 

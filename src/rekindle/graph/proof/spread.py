@@ -37,6 +37,29 @@ class Read:
     variants: tuple[Tensor, ...]
 
 
+@dataclass(frozen=True)
+class Ends:
+    """Where a difference ends although it goes on: what cannot be made silent, and what cannot be tried behind it.
+
+    Args:
+        weights: Values on the tape; whatever meets one of them ends there.
+        own_products: Whether products end in which both operands differ.
+    """
+
+    weights: frozenset[int] = frozenset()
+    own_products: bool = False
+
+    def at(self, node: Node, differing: Mapping[int, tuple[Tensor, ...]]) -> set[int]:
+        """Return the operands whose difference ends in an operation."""
+        if not self.weights.isdisjoint(node.inputs):
+            return {value for value in node.inputs if value in differing and value not in self.weights}
+        factors = {side.value for side in sides(node)} if self.own_products else set()
+        return factors if factors and factors <= differing.keys() else set()
+
+
+NOWHERE = Ends()
+
+
 class Spread:
     """The values that differ between variants of some tensors.
 
@@ -46,6 +69,11 @@ class Spread:
         tolerance: Relative change that still counts as none.
         looked_up: The same, for tables where rows of them are looked up: an embedding that is tied to the output layer
             is written there and silent here.
+        ends: Where differences end although they go on.
+
+    Attributes:
+        differing: What differs so far: for each value what it is in each variant.
+        ended: Whether a difference has met one of the ends.
     """
 
     def __init__(
@@ -54,8 +82,10 @@ class Spread:
         variants: Sequence[Mapping[str, Tensor]],
         tolerance: float,
         looked_up: Sequence[Mapping[str, Tensor]] = (),
+        ends: Ends = NOWHERE,
     ) -> None:
         self.tape, self.tolerance, self.count = tape, tolerance, len(variants)
+        self.ends, self.ended = ends, False
         self.differing: dict[int, tuple[Tensor, ...]] = {}
         self._settled: dict[int, Tensor] = {}  # values that are the same in all variants
         for name in variants[0]:
@@ -86,9 +116,10 @@ class Spread:
         return max((change(tensors[0], other) for tensors in found for other in tensors[1:]), default=0.0)
 
     def _follow(self, node: Node, waiting: list[int]) -> Iterator[Read]:
-        fixed: set[int] = set()
+        fixed = self.ends.at(node, self.differing)
+        self.ended |= bool(fixed)
         for side in sides(node):
-            if self._is_weight_for(side):
+            if side.value not in fixed and self._is_weight_for(side):
                 if self._is_seen(node, side.value):
                     yield Read(node, side, self.differing[side.value])
                 else:
@@ -130,7 +161,7 @@ class Spread:
                 varied = self._varied(node, value)
                 if varied:
                     return varied[at if value in fixed else variant]
-                return self.tape.values[value] if value in free else self._still(value)
+                return self.tape.values[value] if value in free else self.still(value)
 
             return read
 
@@ -150,7 +181,7 @@ class Spread:
         for value in node.outputs:
             self._settled[value] = self.tape.values[value]
 
-    def _still(self, value: int) -> Tensor:
+    def still(self, value: int) -> Tensor:
         """Return a value that is the same in all variants: as in the call, or silent where its weights are.
 
         What a weight reads is as in the call: silence is not carried from one layer to the next.
