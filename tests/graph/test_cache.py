@@ -359,3 +359,24 @@ def test_a_compiled_part_is_noticed_and_a_compiled_whole_is_the_same_model(expor
     assert exports.of(lambda: found.append(rk.trace(net, X))) == 1
     assert same_graph(found[0], before), "names are without wrappers"
     assert exports.of(lambda: rk.trace(net, X)) == 0
+
+
+def test_a_class_that_is_held_as_configuration_is_seen(exports):
+    class Base:
+        flag = True
+
+    class Settings(Base):
+        pass
+
+    class Configured(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cfg, self.a, self.b = Settings, nn.Linear(4, 6), nn.Linear(6, 3)
+
+        def forward(self, x):
+            return self.b(self.a(x)) if self.cfg.flag else self.a(x)
+
+    model = Configured()
+    assert exports.of(lambda: rk.trace(model, X)) == 1 and exports.of(lambda: rk.trace(model, X)) == 0
+    Base.flag = False
+    assert [group.name for group in rk.trace(model, X).groups] == ["a"]

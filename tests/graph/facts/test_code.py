@@ -1,6 +1,7 @@
 """Facts about functions and classes: their code, what they close over, and who was put in their place."""
 
 import functools
+import threading
 import types
 import weakref
 
@@ -91,7 +92,12 @@ def test_a_class_is_seen_with_its_objects_and_their_bases():
         before, alone = facts(item), facts(held)
         change()
         assert before != facts(item)
-        assert alone == facts(held), "who only holds a class does not look into it"
+        assert alone != facts(held), "a class that is held may be a configuration"
+
+
+def test_classes_of_packages_that_are_closed_are_known_by_which_they_are():
+    assert facts(threading.Thread) == facts(threading.Thread) != facts(threading.Timer)
+    assert len(facts(threading.Thread)) == 1
 
 
 def test_functions_of_c_are_known_by_which_they_are_or_by_what_they_belong_to():

@@ -58,6 +58,8 @@ DIFFERENT = [
     {0},
     {False},
     {(0, 1)},
+    deque([0], maxlen=1),
+    deque([0], maxlen=2),
     {int},
     slice(0),
     slice(0, 1),

@@ -7,7 +7,7 @@ import types
 import weakref
 from typing import Any
 
-from rekindle.graph.facts.looking import ABSENT, WAYS, Facts, looks_at
+from rekindle.graph.facts.looking import ABSENT, WAYS, Facts, is_closed, looks_at
 from rekindle.graph.facts.values import mapping, sequence
 
 COMPILER = "torch._dynamo"  # in a run of ours what it wraps runs as it is written
@@ -82,8 +82,11 @@ def described(facts: Facts, item: property) -> None:
 
 @looks_at(type)
 def held_class(facts: Facts, cls: type) -> None:
-    """Look at a class that somebody holds: which it is."""
-    facts.found.append(weakref.ref(cls))
+    """Look at a class that somebody holds: which it is, and what it defines; it may be a configuration."""
+    if is_closed(cls):
+        facts.found.append(weakref.ref(cls))
+    else:
+        facts.kind(cls)
 
 
 @looks_at(types.ModuleType)

@@ -139,7 +139,7 @@ def anything(facts: Facts, item: Any) -> None:
         facts.found.append(item)  # it holds nothing, and takes no weak reference
     elif facts.is_new(item):
         facts.same(item)
-        if not _is_closed(type(item)):
+        if not is_closed(type(item)):
             facts.kind(type(item))
             facts.inside(item)
             for name, slot in _slots(type(item)):
@@ -161,7 +161,8 @@ class _Same:
         return isinstance(other, _Same) and mine is not None and mine is other.ref()
 
 
-def _is_closed(cls: type) -> bool:
+def is_closed(cls: type) -> bool:
+    """Tell whether a class and its objects are known by which they are, and not by what they hold."""
     if cls.__module__.startswith(OPEN):
         return False
     classes = {base.__name__ for base in cls.__mro__}

@@ -38,8 +38,10 @@ def unchanging(facts: Facts, item: Any) -> None:
 
 @looks_at(list, tuple, deque)
 def sequence(facts: Facts, items: Any) -> None:
-    """Look at what is held, in order."""
+    """Look at what is held, in order; of a deque also at how much that may be."""
     if facts.enters(items):
+        if isinstance(items, deque):
+            facts.found.append(items.maxlen)
         for item in items:
             facts.look(item)
         facts.leaves(items)
