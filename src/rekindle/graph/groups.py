@@ -34,6 +34,10 @@ class Slot:
 class Group:
     """Units that are written, normalized and read by the same tensors.
 
+    Units of a group can be scaled, silenced or drawn afresh one by one. They are not interchangeable in general: to let
+    two of them change places, slots and all, is a symmetry of the function only within what shares a head (values,
+    queries and keys), a group of a grouped or depthwise convolution or of GroupNorm, or an expert of stacked experts, and not even there where places count (rotary positions).
+
     Args:
         name: The first module that writes it.
         size: Number of units.
