@@ -33,7 +33,7 @@ def assemble(
     initializers: Mapping[str, Initializer],
     gains: Mapping[str, tuple[str, int]],
 ) -> UnitGraph:
-    """Build the graph."""
+    """Build the graph; the log gives its calls away to it."""
     root = trace_log.components()
     apart = trace_log.components(lambda tag: tag != "product")  # queries and keys are tied by their product alone
     flags = flags_of(trace_log, root)
@@ -45,6 +45,7 @@ def assemble(
     groups = [replace(g, through=tuple(groups[n].name for n in sorted(through[i]))) for i, g in enumerate(groups)]
     covered = {slot.tensor for g in groups for slot in (*g.incoming, *g.norms, *g.outgoing)}
     neutral = {slot.tensor: Constant(slot.neutral) for g in groups for slot in g.norms if slot.neutral is not None}
+    whole = _with_calls(trace_log)
     return UnitGraph(
         weights=weights_of(trace_log, root, apart, parameters, _leaving(trace_log, root, flags)),
         groups=tuple(groups),
@@ -54,9 +55,19 @@ def assemble(
         initializers={**neutral, **initializers},
         gains=gains,
         parameters=parameters,
-        homogeneity=Lazy(lambda: _homogeneity(trace_log, groups, root, group_of)),
-        steps=Lazy(lambda: steps_of(trace_log)),
+        homogeneity=Lazy(lambda: _homogeneity(whole, groups, root, group_of)),
+        steps=Lazy(lambda: steps_of(whole)),
     )
+
+
+def _with_calls(trace_log: TraceLog) -> TraceLog:
+    """Return a copy of the log with the calls, and take them out of the log itself.
+
+    Each call holds the log. With the calls in it they would keep each other in memory until garbage is collected.
+    """
+    whole = replace(trace_log)
+    trace_log.tape, trace_log.calls = [], []
+    return whole
 
 
 def _homogeneity(trace_log: TraceLog, groups: Sequence[Group], root: np.ndarray, group_of: np.ndarray) -> Homogeneity:

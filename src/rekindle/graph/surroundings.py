@@ -8,6 +8,7 @@ of the surroundings and puts them back as a whole.
 from __future__ import annotations
 
 import contextlib
+import gc
 import sys
 import warnings
 from collections.abc import Callable, Iterator, MutableMapping
@@ -18,6 +19,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import _pop_mode
 
+from rekindle.graph.garbage import switch_collector
 from rekindle.graph.own_run import is_own_run, set_own_run
 from rekindle.graph.quiet import printing, torch_loggers
 from rekindle.graph.validation import put_back, switches
@@ -69,6 +71,7 @@ def _modes() -> Iterator[Callable[[], Any]]:
     yield partial(torch.set_rng_state, torch.get_rng_state())
     if torch.cuda.is_initialized():
         yield partial(torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all())
+    yield partial(_if_other, gc.isenabled, switch_collector, gc.isenabled())
     yield partial(_if_other, is_own_run, set_own_run, is_own_run())
     yield partial(_refilter, warnings.filters, list(warnings.filters))
     for logger in torch_loggers():

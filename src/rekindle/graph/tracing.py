@@ -13,6 +13,7 @@ from rekindle.graph.assemble import assemble
 from rekindle.graph.branching.unknown_uses import note_gaps, note_left_out
 from rekindle.graph.cache import of_model, recall, remember
 from rekindle.graph.export import aliases_of, canonical_names
+from rekindle.graph.garbage import no_garbage_left
 from rekindle.graph.initializers import gains_of
 from rekindle.graph.modules import parameters_of
 from rekindle.graph.plain import not_plain_in, shapes_of
@@ -58,7 +59,7 @@ def trace(model: nn.Module, example: Any, *, strict: bool = True, fresh: bool = 
     key = trace_key(model, example)
     graph = None if fresh else recall(model, key)
     if graph is None:
-        with restored_on_failure(model):
+        with restored_on_failure(model), no_garbage_left():
             graph = _traced(model, example, strict, key)
     if strict:
         _refuse_gaps(graph.not_understood)
