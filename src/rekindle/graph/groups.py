@@ -36,7 +36,8 @@ class Group:
 
     Units of a group can be scaled, silenced or drawn afresh one by one. They are not interchangeable in general: to let
     two of them change places, slots and all, is a symmetry of the function only within what shares a head (values,
-    queries and keys), a group of a grouped or depthwise convolution or of GroupNorm, or an expert of stacked experts, and not even there where places count (rotary positions).
+    queries and keys), a group of a grouped or depthwise convolution or of GroupNorm, or an expert of stacked experts,
+    and not even there where places count (rotary positions).
 
     Args:
         name: The first module that writes it.
