@@ -47,3 +47,23 @@ def test_copies_are_wide_and_copies():
     assert copies["weight"].dtype == torch.float64 and copies["num_batches_tracked"].dtype == torch.long
     assert all(copies[name].data_ptr() != tensor.data_ptr() for name, tensor in own.items())
     assert cast((torch.ones(1), 3), wide=False)[0].dtype == torch.float32
+
+
+class SingleOnly(nn.Module):
+    """Refuses float64 in words of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(3, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        if x.dtype == torch.float64:
+            raise TypeError("float32 expected")
+        return self.b(self.a(x).relu())
+
+
+def test_a_model_that_refuses_float64_is_tried_as_it_is():
+    torch.manual_seed(0)
+    model = SingleOnly()
+    trial = WholeTrial(model, torch.ones(2, 3), {})
+    assert not trial.wide and trial.start.isfinite().all()

@@ -39,7 +39,7 @@ class WholeTrial:
             try:
                 self.start = self._run({})
                 return
-            except RuntimeError:
+            except (RuntimeError, TypeError):
                 if not self.wide:
                     raise
 
