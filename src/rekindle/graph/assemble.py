@@ -21,6 +21,7 @@ from rekindle.graph.scaling.walk import homogeneity
 from rekindle.graph.trace_log import TraceLog, connected
 from rekindle.graph.unit_graph import OUTSIDE, UnitGraph
 from rekindle.graph.units import ADD, MUL, OUTPUT, PRODUCT, SEEPS, Family, Port, families_of, flags_of
+from rekindle.graph.unsure import maybe_first, maybe_last, products_are_seen
 from rekindle.kernels.initializers import Constant
 
 NORMS = ("scale", "shift", "mean", "var")
@@ -57,6 +58,9 @@ def assemble(
         parameters=parameters,
         homogeneity=Lazy(lambda: _homogeneity(whole, groups, root, group_of)),
         steps=Lazy(lambda: steps_of(whole)),
+        roles_known=products_are_seen(trace_log),
+        maybe_first=maybe_first(trace_log),
+        maybe_last=maybe_last(trace_log, root),
     )
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from rekindle.errors import GraphError
 from rekindle.graph.assemble import assemble
-from rekindle.graph.branching.unknown_uses import note_gaps, note_left_out
+from rekindle.graph.branching.unknown_uses import multiplies_unseen, note_gaps, note_left_out
 from rekindle.graph.cache import of_model, recall, remember
 from rekindle.graph.export import aliases_of, canonical_names
 from rekindle.graph.garbage import no_garbage_left
@@ -83,7 +83,8 @@ def _traced(model: nn.Module, example: Any, strict: bool, key: Key | None) -> Un
     if programs.found is not None and not trace_log.weights:
         return replace(scan(model), not_understood=tuple(trace_log.not_understood), notes=notes)
     found = assemble(trace_log, shapes_of(parameters_of(model)), aliases_of(names), {}, gains_of(model))
-    graph = replace(found, notes=notes)
+    unseen = programs.found is not None and multiplies_unseen(programs.found)
+    graph = replace(found, notes=notes, roles_known=found.roles_known and not unseen)
     if programs.found is None:
         remember(model, key, graph, trace_log.constants)
     return graph

@@ -40,7 +40,12 @@ class UnitGraph:
         parameters: Shape of each parameter.
         notes: What of the example or the output is no part of the graph, and why.
         traced: Whether the model was run through (roles and groups are known) or only scanned.
-        roles_known: Whether it is certain which weights are queries and keys: traced, or told by names without doubt.
+        roles_known: Whether it is certain which weights are queries and keys: traced with all products of activations
+            seen, or told by names without doubt.
+        maybe_first: Tensors of which a trace did not see what they read, so that they may read the model's input
+            whatever their role says, with the reason; see `graph.unsure`.
+        maybe_last: Tensors of which it did not see what their outputs are for, so that they may write the model's
+            output whatever their role says, with the reason.
         unclear: Tensors that may hold several matrices which only a trace can tell apart, with the reason.
         homogeneity: What `scale_constraints` and `non_homogeneous` read, computed then.
         steps: What `lipschitz` reads, computed then.
@@ -60,6 +65,8 @@ class UnitGraph:
     notes: tuple[str, ...] = ()
     roles_known: bool = True
     unclear: Mapping[str, str] = field(default_factory=dict)
+    maybe_first: Mapping[str, str] = field(default_factory=dict)
+    maybe_last: Mapping[str, str] = field(default_factory=dict)
     homogeneity: Lazy[Homogeneity] = field(default_factory=lambda: known(Homogeneity()), repr=False)
     steps: Lazy[Steps] = field(default_factory=lambda: known(Steps()), repr=False)
     not_plain: Mapping[str, str] = field(default_factory=dict)

@@ -20,6 +20,7 @@ def last_layers(graph: UnitGraph, layers: int | str) -> tuple[list[Slot], list[S
         tied = [weight for weight in heads if weight.tied or weight.role == "embedding"]
         skips += [Skip(weight.name, f"a head that is tied to another layer ({weight.role})") for weight in tied]
         level += [(group, weight) for weight in heads if weight not in tied]
+    skips += [Skip(name, f"perhaps a last layer: {why}") for name, why in graph.maybe_last.items()]
     seen = {group.name for group, _ in level}
     depth = 0
     while level and depth != layers:

@@ -24,6 +24,7 @@ from rekindle.graph.names import canonical
 from rekindle.graph.trace_log import Location
 
 OPERATION = "left_out"
+BECAUSE = "left out, because "
 _LIBRARY = torch.library.Library("rekindle", "FRAGMENT")
 _LIBRARY.define(f"{OPERATION}(Tensor[] inputs, str module, str why, str outputs) -> Tensor[]")
 
@@ -55,7 +56,12 @@ class LeftOut:
     @property
     def location(self) -> Location:
         """Return where it stands and why it is left out, as an operation that is not understood."""
-        return Location(canonical(self.path), f"left out, because {self.stop.why}")
+        return Location(canonical(self.path), BECAUSE + self.stop.why)
+
+
+def is_left_out(place: str) -> bool:
+    """Tell the place of a module that is left out from one of an operation that is not understood."""
+    return BECAUSE in place
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,8 @@ from rekindle.graph.forwards import forwards_replaced
 from rekindle.graph.modules import call_with, tensors_of
 from rekindle.seeds import global_seed
 
+PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "addbmm")  # what torch makes of matmul, einsum and linear
+
 
 @dataclass(eq=False)
 class ModuleCall:
@@ -63,11 +65,13 @@ class RealRun:
         smuggled: Calls (made in, used in) of tensors that went from one to the other neither as argument nor as
             result: by way of an attribute, a global, a closure.
         used: For each parameter or buffer the calls whose own code used it.
+        products: Calls whose own code multiplied two activations: perhaps queries and keys.
     """
 
     start: ModuleCall
     smuggled: list[tuple[ModuleCall, ModuleCall]]
     used: dict[str, list[ModuleCall]]
+    products: list[ModuleCall] = field(default_factory=list)
 
     def calls_of(self, module: nn.Module, within: ModuleCall | None = None) -> list[ModuleCall]:
         """Return the calls of a module, in order."""
@@ -83,7 +87,7 @@ def record(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
     with torch.no_grad(), global_seed(0, "forward", "trace"), _listening(model, origins), origins:
         call_with(model, buffers, args, kwargs)
     assert origins.start is not None
-    return RealRun(origins.start, origins.smuggled, origins.used)
+    return RealRun(origins.start, origins.smuggled, origins.used, origins.products)
 
 
 class _Origins(TorchDispatchMode):
@@ -98,7 +102,9 @@ class _Origins(TorchDispatchMode):
         self.now: ModuleCall | None = None
         self.smuggled: list[tuple[ModuleCall, ModuleCall]] = []
         self.used: dict[str, list[ModuleCall]] = {}
+        self.products: list[ModuleCall] = []
         self._made: Any = WeakIdKeyDictionary()
+        self._data: Any = WeakIdKeyDictionary()  # what comes from the example
         self._stored: dict[int, list[str]] = {}
         self._trained: set[int] = set()
 
@@ -111,10 +117,15 @@ class _Origins(TorchDispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         carries = [self._use(tensor) for tensor in _tensors((args, kwargs))]
+        data = [tensor for tensor in _tensors((args, kwargs)) if tensor in self._data]
+        if self.now is not None and len(data) > 1 and _is_product(function):
+            self.products.append(self.now)
         result = function(*args, **(kwargs or {}))
         for tensor in _tensors(result) if any(carries) else ():
             if tensor not in self._made:
                 self._made[tensor] = self._home(tensor)
+            if data:
+                self._data[tensor] = True
         return result
 
     def _use(self, tensor: Tensor) -> bool:
@@ -142,6 +153,7 @@ class _Origins(TorchDispatchMode):
             self.start = self.now
             for tensor in _tensors((args, kwargs)):
                 self._made[tensor] = self.now
+                self._data[tensor] = True
         return self.now
 
     def leave(self, call: ModuleCall, output: Any) -> None:
@@ -171,6 +183,11 @@ def _noted(module: nn.Module, forward: Callable[..., Any], origins: _Origins) ->
         return output
 
     return noted
+
+
+def _is_product(function: Any) -> bool:
+    name = function.overloadpacket.__name__
+    return name in PRODUCTS or "scaled_dot_product" in name
 
 
 def _is_given(call: ModuleCall, tensor: Tensor) -> bool:

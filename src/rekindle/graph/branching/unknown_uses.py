@@ -85,6 +85,12 @@ def unknown_uses(model: nn.Module, found: Pieces, names: Mapping[str, str]) -> d
     return unknown
 
 
+def multiplies_unseen(found: Pieces) -> bool:
+    """Tell whether code that is left out multiplied two activations: queries and keys are not seen there."""
+    parts = {id(part.module) for part in found.left_out}
+    return any(id(call.module) in parts for call in found.run.products)
+
+
 def _owned(part: LeftOut, found: Pieces) -> Iterator[tuple[str, str]]:
     """Yield the tensors of a module that is left out, but for those inside of what it calls and does not open."""
     calls = [inner for call in found.run.calls_of(part.module) for inner in call.inner]

@@ -69,6 +69,13 @@ def refuse_unknown_roles(graph: UnitGraph, evidence: Evidence, family: Family) -
                 f"{graph.not_understood[0]}",
                 fix="name what fire is to leave alone with skip= and say attention='all'",
             )
+    if graph.traced and not graph.roles_known:
+        raise PlanError(
+            expected="a model whose queries and keys are seen",
+            got=f"products of two activations in, or after, a part that was not understood: {graph.not_understood[0]}",
+            fix="say attention='all' (or preset='cnn') to treat every weight alike, and name what fire is to leave "
+            "alone with skip=",
+        )
     if not graph.traced and not graph.roles_known:
         unclear = "".join(f"; {name}: {why}" for name, why in list(graph.unclear.items())[:1])
         raise PlanError(

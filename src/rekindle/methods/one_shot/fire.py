@@ -198,6 +198,12 @@ class Fire:
             return reason
         if (weight.role == "input" and not self.first) or (weight.role == "head" and not self.last):
             return f"the {'first' if weight.role == 'input' else 'last'} layer, which was asked to stay"
+        for place, stays, unsure in (
+            ("first", not self.first, graph.maybe_first),
+            ("last", not self.last, graph.maybe_last),
+        ):
+            if stays and weight.tensor in unsure:
+                return f"perhaps the {place} layer, which was asked to stay: {unsure[weight.tensor]}"
         if self.scale == "init" and getattr(graph.initializers.get(weight.tensor), "std", 0.0) == 0.0:
             return "its initializer is not known, which scale='init' needs"
         return ""

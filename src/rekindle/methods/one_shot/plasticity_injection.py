@@ -109,8 +109,9 @@ def _heads(graph: UnitGraph) -> tuple[list[str], list[Skip]]:
     heads: dict[str, None] = {}
     written = {slot.tensor for group in graph.groups if group.kind == "output" for slot in group.incoming}
     skips = [Skip(weight.name, TIED) for weight in graph.weights if weight.tied and weight.tensor in written]
+    skips += [Skip(name, f"perhaps a head: {why}; name it with head=") for name, why in graph.maybe_last.items()]
     for weight in graph.weights:
-        if weight.role != "head" or weight.tied:
+        if weight.role != "head" or weight.tied or weight.tensor in graph.maybe_last:
             continue
         path = _injected(graph, weight.module) or weight.module
         held = [other for other in graph.weights if _inside(other.tensor, path)]

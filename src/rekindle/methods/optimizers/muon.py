@@ -159,12 +159,14 @@ def _refuse_not_trainable(parameters: Mapping[str, nn.Parameter]) -> None:
 def _hidden(model: nn.Module, graph: UnitGraph | None) -> Iterator[tuple[str, bool]]:
     """Yield the names of hidden matrices, and whether each is stored transposed."""
     known = graph if graph is not None and graph.traced else scan(model)
-    ends = [] if known.traced else _first_and_last(model)
+    unsure = known.maybe_first.keys() | known.maybe_last.keys()  # of these as without an example
+    ends = [] if known.traced and not unsure else _first_and_last(model)
     parameters = parameters_of(model)
     for name in dict.fromkeys(weight.tensor for weight in known.weights):
         weights = known.weights_of(name)
         plain = all(weight.role in HIDDEN and not weight.tied and _one_matrix(weight) for weight in weights)
-        if plain and not any(parameters[name] is end for end in ends):
+        judged = not known.traced or name in unsure
+        if plain and not (judged and any(parameters[name] is end for end in ends)):
             yield name, weights[0].view.out == (1,)
 
 
