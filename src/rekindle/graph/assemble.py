@@ -38,7 +38,7 @@ def assemble(
     root = trace_log.components()
     apart = trace_log.components(lambda tag: tag != "product")  # queries and keys are tied by their product alone
     flags = flags_of(trace_log, root)
-    _opaque_reasons(trace_log)
+    _opaque_reasons(trace_log, root)
     is_key = _keys(trace_log, apart)
     ports, families = families_of(trace_log, root, flags, is_key)
     groups, group_of = _groups(trace_log, is_key, ports, families)
@@ -85,11 +85,22 @@ def _homogeneity(trace_log: TraceLog, groups: Sequence[Group], root: np.ndarray,
     return Homogeneity(constraints, {name: tuple(places) for name, places in found.items()})
 
 
-def _opaque_reasons(trace_log: TraceLog) -> None:
-    """Say of the parameters whose units enter something unknown that they do."""
-    for labels, why in trace_log.opaque_labels:
-        for axis, _ in trace_log.axes_of(labels):
-            trace_log.reasons.setdefault(axis.tensor, f"its units enter {why}, which is not understood")
+def _opaque_reasons(trace_log: TraceLog, root: np.ndarray) -> None:
+    """Say of the parameters whose units, or units tied to them, enter something unknown that they do.
+
+    That is why they are in no group, whatever else was noted on the way; but what a tensor's own uses say comes first.
+    """
+    entered = np.full(trace_log.total, -1)
+    for number, (labels, _) in reversed(list(enumerate(trace_log.opaque_labels))):
+        entered[root[labels.numpy()]] = number
+    forbidden = {name: why for name, why in trace_log.reasons.items() if name in trace_log.forbidden}
+    for axis in trace_log.axes:
+        numbers = entered[root[axis.start : axis.start + axis.size]]
+        if axis.tensor not in forbidden and (numbers >= 0).any():
+            why = trace_log.opaque_labels[int(numbers[numbers >= 0].min())][1]
+            owner = next((name for name, own in forbidden.items() if own == why), None)
+            entering = f"its units enter {why}, which is not understood"
+            trace_log.reasons[axis.tensor] = entering if owner is None else f"its units are those of {owner}: {why}"
 
 
 def _keys(trace_log: TraceLog, apart: np.ndarray) -> np.ndarray:

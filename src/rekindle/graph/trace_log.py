@@ -93,6 +93,7 @@ class TraceLog:
     opaque_labels: list[tuple[Tensor, str]] = field(default_factory=list)
     not_understood: dict[str, None] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)  # parameter -> why it has no slot
+    forbidden: set[str] = field(default_factory=set)  # parameters that can have no slot, for the reason given there
     gains: dict[str, tuple[str, int]] = field(default_factory=dict)  # weight_norm: direction -> (gain, dim)
     tape: list[tuple[Any, Any]] = field(default_factory=list)  # every handled call and its result, for `homogeneity`
     calls: list[Any] = field(default_factory=list)  # every call, also on raw inputs, for `lipschitz`

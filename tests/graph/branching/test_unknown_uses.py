@@ -137,3 +137,19 @@ def test_a_parameter_that_also_enters_something_unknown_has_no_group():
 
     graph = rk.trace(Model(), torch.rand(2, 4), strict=False)
     assert names(graph) == [("down", "output")] and "cumsum" in graph.uncovered["up.weight"]
+
+
+def test_biases_and_norms_have_the_reason_of_the_units_that_they_belong_to():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up, self.norm, self.down = nn.Linear(4, 5), nn.LayerNorm(5), nn.Linear(5, 3)
+
+        def forward(self, x):
+            return self.down(self.norm(self.up(x).relu()).cumsum(-1))
+
+    uncovered = rk.trace(Model(), torch.rand(2, 4), strict=False).uncovered
+    entered = {name: why for name, why in uncovered.items() if why.startswith("its units enter (model): aten.cumsum")}
+    assert entered.keys() == {"up.weight", "up.bias", "norm.weight", "norm.bias"} == uncovered.keys()
+    tied = rk.trace(Around(True), torch.rand(3, 6), strict=False).uncovered
+    assert tied["up.bias"].startswith("its units are those of up.weight: used in gate: left out")

@@ -60,6 +60,7 @@ def note_left_out(trace_log: TraceLog, model: nn.Module, found: Pieces, names: M
 def _forbid(trace_log: TraceLog, unknown: Mapping[str, str]) -> None:
     """Let no unit of these tensors become part of a group, for a reason each."""
     trace_log.reasons |= unknown
+    trace_log.forbidden |= unknown.keys()
     for axis in trace_log.axes:
         if axis.tensor in unknown:
             trace_log.opaque_labels.append((torch.arange(axis.start, axis.start + axis.size), unknown[axis.tensor]))
