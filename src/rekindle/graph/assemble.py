@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +19,7 @@ from rekindle.graph.roles import weights_of
 from rekindle.graph.scaling.constraints import Homogeneity
 from rekindle.graph.scaling.walk import homogeneity
 from rekindle.graph.trace_log import TraceLog, connected
-from rekindle.graph.unit_graph import OUTSIDE, UnitGraph
+from rekindle.graph.unit_graph import NO_AXIS, OUTSIDE, UnitGraph
 from rekindle.graph.units import ADD, MUL, OUTPUT, PRODUCT, SEEPS, Family, Port, families_of, flags_of
 from rekindle.graph.unsure import maybe_first, maybe_last, products_are_seen
 from rekindle.kernels.initializers import Constant
@@ -50,7 +50,7 @@ def assemble(
     return UnitGraph(
         weights=weights_of(trace_log, root, apart, parameters, _leaving(trace_log, root, flags)),
         groups=tuple(groups),
-        uncovered={name: trace_log.reasons.get(name, OUTSIDE) for name in parameters if name not in covered},
+        uncovered={name: why for name, why in _reasons(trace_log, parameters).items() if name not in covered},
         not_understood=tuple(trace_log.not_understood),
         aliases=aliases,
         initializers={**neutral, **initializers},
@@ -101,6 +101,13 @@ def _opaque_reasons(trace_log: TraceLog, root: np.ndarray) -> None:
             owner = next((name for name, own in forbidden.items() if own == why), None)
             entering = f"its units enter {why}, which is not understood"
             trace_log.reasons[axis.tensor] = entering if owner is None else f"its units are those of {owner}: {why}"
+
+
+def _reasons(trace_log: TraceLog, parameters: Iterable[str]) -> dict[str, str]:
+    """Return for each parameter why it would have no slot; what some operation was given is used."""
+    given = [value for call in trace_log.calls for value in call.values]
+    used = {value.param for value in given}.union(*(value.sources for value in given))
+    return {name: trace_log.reasons.get(name, NO_AXIS if name in used else OUTSIDE) for name in parameters}
 
 
 def _keys(trace_log: TraceLog, apart: np.ndarray) -> np.ndarray:

@@ -22,6 +22,7 @@ from rekindle.seeds import generator
 from rekindle.text import render
 
 OUTSIDE = "not used in the forward pass of this example"
+NO_AXIS = "used in a way that gives it no unit axis"
 
 
 @dataclass(frozen=True, eq=False)

@@ -153,3 +153,26 @@ def test_biases_and_norms_have_the_reason_of_the_units_that_they_belong_to():
     assert entered.keys() == {"up.weight", "up.bias", "norm.weight", "norm.bias"} == uncovered.keys()
     tied = rk.trace(Around(True), torch.rand(3, 6), strict=False).uncovered
     assert tied["up.bias"].startswith("its units are those of up.weight: used in gate: left out")
+
+
+def test_what_some_operation_reads_is_never_called_unused():
+    class Sliced(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.flat = nn.Parameter(torch.rand(45))
+            self.spare = nn.Parameter(torch.rand(2))
+
+        def forward(self, x):
+            return F.linear(F.linear(x, self.flat[:30].view(5, 6)).relu(), self.flat[30:].view(3, 5))
+
+    class Lengths(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.head = nn.LSTM(6, 4, batch_first=True), nn.Linear(4, 2)
+
+        def forward(self, x, n):
+            return self.head(torch.cat([self.layer(x[i : i + 1, : int(n[i])])[0][:, -1] for i in range(len(x))]))
+
+    graph = rk.trace(Sliced(), torch.rand(2, 6), strict=False)
+    assert graph.outside == {"spare"} and graph.uncovered["flat"] == "used in a way that gives it no unit axis"
+    assert not rk.trace(Lengths(), (torch.rand(2, 5, 6), torch.tensor([3, 5])), strict=False).outside

@@ -50,11 +50,17 @@ def note_left_out(trace_log: TraceLog, model: nn.Module, found: Pieces, names: M
             for value in left_out_values(trace_log, values, part.location, shapes):
                 trace_log.output(value)
     unknown = unknown_uses(model, found, names)
-    _forbid(trace_log, {n: why if n in found.run.used else OUTSIDE for n, why in unknown.items()})
     tensors = tensors_of(model)
+    unused = {name for name in unknown if name not in found.run.used and _would_be_noticed(tensors.get(name))}
+    _forbid(trace_log, {name: OUTSIDE if name in unused else why for name, why in unknown.items()})
     seen = found.run.used.keys() | {axis.tensor for axis in trace_log.axes}
     kept = sorted(unknown.keys() & seen & tensors.keys())
     trace_log.gaps += [Value(tuple(tensors[name].shape), param=name) for name in kept]  # their scale stays
+
+
+def _would_be_noticed(tensor: Tensor | None) -> bool:
+    """Tell whether a real run knows a tensor again where it is used: by its memory."""
+    return tensor is not None and tensor.layout == torch.strided
 
 
 def _forbid(trace_log: TraceLog, unknown: Mapping[str, str]) -> None:
