@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+import rekindle as rk
+from rekindle.errors import GraphError
 from rekindle.graph.branching.stops import BRANCHES, NUMBERS, OUTSIDE_TORCH, SHAPES, Stop, stop_of_error, stop_of_shapes
 from rekindle.graph.quiet import quiet
 
@@ -81,3 +83,28 @@ def test_other_errors_are_told_as_they_are():
 def test_what_no_module_is_to_blame_for():
     found = stop_of_error(KeyError("x"), nn.ReLU())
     assert found.path == "" and found.why == found.kind and "not known" in found.place
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.LSTM(3, 2)
+
+    def forward(self, x):
+        return self.layer(x[: int(x.long().max())])[0]
+
+
+class TwoDevices(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.here, self.there = nn.Linear(3, 3), nn.Linear(3, 3, device="meta")
+
+    def forward(self, x):
+        return self.there(self.here(x))
+
+
+@pytest.mark.parametrize("cls", [Recurrent, TwoDevices], ids=lambda cls: cls.__name__)
+def test_the_line_is_never_one_of_ours_or_of_torch(cls):
+    with pytest.raises(GraphError) as refused:
+        rk.trace(cls(), torch.ones(2, 3))
+    assert f"{__file__}:{inspect.getsourcelines(cls.forward)[1] + 1}" in refused.value.got

@@ -27,7 +27,7 @@ ASKED = {  # what the message of an error tells of its kind
     "data-dependent": BRANCHES,
     "data dependent": BRANCHES,
 }
-_TORCH = os.path.dirname(torch.__file__)
+_NOT_THE_MODELS = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(os.path.dirname(__file__)) + os.sep)
 _PLACE = re.compile(r'File "(.+)", line (\d+)')
 
 
@@ -66,7 +66,7 @@ def stop_of_error(error: BaseException, model: nn.Module) -> Stop:
         inside = [n for n, (frame, _) in enumerate(frames) if id(_forwarding(frame)) in paths]
         if inside:
             module: Any = _forwarding(frames[inside[-1]][0])
-            file, line = _own_line(frames[inside[-1] :])
+            file, line = _own_line(frames, inside[-1])
             return Stop(paths[id(module)], kind_of(error), file, line)
     return Stop("", kind_of(error))
 
@@ -78,7 +78,7 @@ def stop_of_shapes(program: torch.export.ExportedProgram) -> Stop | None:
             if any(_unknown(size) for shape in _shapes(node.meta.get("val")) for size in shape):
                 stack = node.meta.get("nn_module_stack")
                 places = _PLACE.findall(node.meta.get("stack_trace") or "")
-                own = [place for place in places if not place[0].startswith(_TORCH)] or places
+                own = [place for place in places if not place[0].startswith(_NOT_THE_MODELS)] or places
                 file, line = own[-1] if own else ("", "0")
                 return Stop(str(list(stack.values())[-1][0]) if stack else "", SHAPES, file, int(line))
     return None
@@ -122,9 +122,9 @@ def _forwarding(frame: FrameType) -> object:
     return frame.f_locals.get(code.co_varnames[0])
 
 
-def _own_line(frames: list[tuple[FrameType, int]]) -> tuple[str, int]:
-    """Return the innermost line that is not torch's; of a layer of torch its own."""
-    own = [each for each in frames if not each[0].f_code.co_filename.startswith(_TORCH)] or frames
+def _own_line(frames: list[tuple[FrameType, int]], at: int) -> tuple[str, int]:
+    """Return the innermost line of the model's own code; without any that of the forward pass that a frame runs."""
+    own = [each for each in frames if not each[0].f_code.co_filename.startswith(_NOT_THE_MODELS)] or [frames[at]]
     return own[-1][0].f_code.co_filename, own[-1][1]
 
 
