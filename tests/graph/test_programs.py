@@ -66,3 +66,17 @@ def test_a_refusal_names_tensors_that_hold_no_plain_floats():
     with pytest.raises(GraphError, match="the model has codes, int8") as refused:
         programs_of(model, X, strict=True)
     assert "leave example= out" in refused.value.fix
+
+
+class WrongType(Branching):
+    def forward(self, x):
+        return self.head(self.block(x.double()) if x.sum() > 0 else x)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("model", [WrongType(), nn.Linear(4, 2)], ids=["type", "shape"])
+def test_a_model_that_fails_by_itself_is_told_so_and_nothing_else(model, strict):
+    with pytest.raises(GraphError, match=r"model\(example\) fails: RuntimeError: mat1 and mat2") as refused:
+        programs_of(model, X, strict=strict)
+    assert "strict" not in refused.value.fix
+    assert model.__class__ is nn.Linear or "test_programs.py:" in refused.value.got

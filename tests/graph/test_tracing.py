@@ -51,7 +51,7 @@ def test_examples_as_tensor_tuple_and_dict():
 
 
 def test_an_example_that_does_not_fit_is_told():
-    with pytest.raises(GraphError, match="expected: a model whose forward pass torch.export can follow"):
+    with pytest.raises(GraphError, match="expected: a model that runs with this example"):
         rk.trace(nn.Linear(3, 2), torch.ones(1, 4))
 
 

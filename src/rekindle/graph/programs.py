@@ -11,8 +11,8 @@ from torch import nn
 
 from rekindle.errors import GraphError
 from rekindle.graph.branching.left_out import Piece, Pieces, pieces_of
-from rekindle.graph.branching.real_run import record
-from rekindle.graph.branching.stops import first_line
+from rekindle.graph.branching.real_run import RealRun, record
+from rekindle.graph.branching.stops import first_line, stop_of_error
 from rekindle.graph.calls.containers import in_known_containers, map_tensors
 from rekindle.graph.calls.inputs import Arguments, as_call, not_taken
 from rekindle.graph.calls.packed import at_full_length
@@ -61,8 +61,10 @@ def programs_of(model: nn.Module, example: Any, *, strict: bool) -> Programs:
         except GraphError as error:
             refused = error
     if strict:
+        if not empty:
+            _real_run(model, call)  # a model that fails by itself is told so
         raise _about_odd_tensors(model, refused)
-    found = _in_pieces(model, call, refused)
+    found = _in_pieces(model, call)
     return Programs(found.pieces, notes, found)
 
 
@@ -79,16 +81,30 @@ def _about_odd_tensors(model: nn.Module, refused: GraphError) -> GraphError:
     )
 
 
-def _in_pieces(model: nn.Module, call: Arguments, refused: GraphError) -> Pieces:
+def _in_pieces(model: nn.Module, call: Arguments) -> Pieces:
     """Export what can be exported of a model that cannot be as a whole.
 
     Raises:
         GraphError: It does not run.
     """
     with prepared(model), in_known_containers(model, at_full_length(call)) as (args, kwargs), torch.no_grad():
-        try:
-            run = record(model, args, kwargs)
-        except Exception as error:
-            got = f"model(example) fails: {first_line(error)}"
-            raise GraphError(expected=refused.expected, got=got, fix=refused.fix) from error
-        return pieces_of(model, run, exported)
+        return pieces_of(model, _recorded(model, args, kwargs), exported)
+
+
+def _real_run(model: nn.Module, call: Arguments) -> RealRun:
+    with prepared(model), in_known_containers(model, at_full_length(call)) as (args, kwargs), torch.no_grad():
+        return _recorded(model, args, kwargs)
+
+
+def _recorded(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RealRun:
+    try:
+        return record(model, args, kwargs)
+    except Exception as error:
+        stop = stop_of_error(error, model)
+        place = f" at {stop.place}" if stop.file else ""
+        raise GraphError(
+            expected="a model that runs with this example in evaluation mode",
+            got=f"model(example) fails: {first_line(error)}{place}",
+            fix="call model.eval()(example) yourself: shapes, types and devices of the example have to be those that "
+            "the model takes",
+        ) from error

@@ -144,3 +144,11 @@ def test_signatures():
     unreadable = nn.Module()
     unreadable.forward = max  # without a signature nothing is checked
     assert signature_of(unreadable) is None and as_call(unreadable, {"any": X}) == Arguments((), {"any": X})
+
+
+@pytest.mark.parametrize("number", [3, 2.5, True])
+def test_a_number_alone_is_no_example(number):
+    with pytest.raises(GraphError, match="an example: a tensor") as refused:
+        as_call(nn.ReLU(), number)
+    assert "goes into a tuple" in refused.value.fix
+    assert as_call(nn.ReLU(), (number,)).args == (number,)

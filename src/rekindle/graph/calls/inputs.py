@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import numbers
 from collections.abc import Iterator, Mapping
 from inspect import Parameter, Signature
 from typing import Any, NamedTuple
@@ -106,6 +107,7 @@ def _refuse_what_is_none(example: Any) -> None:
         type(None): "pass an input as the model takes it, as in torch.zeros(1, 8); a model without inputs takes ()",
         str: "text has to be tokenized first: pass the tensors that your tokenizer makes of it (return_tensors='pt')",
         bytes: "pass tensors",
+        numbers.Number: "pass a tensor, as in torch.zeros(1, 8); a number that forward takes goes into a tuple: (3,)",
         np.ndarray: "pass torch.as_tensor(array)",
         DataLoader: "pass one batch of it: next(iter(loader)); of a batch (inputs, targets) the inputs",
         Iterator: "pass one batch of it: next(iterator); of a batch (inputs, targets) the inputs",
