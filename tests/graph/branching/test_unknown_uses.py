@@ -151,8 +151,19 @@ def test_biases_and_norms_have_the_reason_of_the_units_that_they_belong_to():
     uncovered = rk.trace(Model(), torch.rand(2, 4), strict=False).uncovered
     entered = {name: why for name, why in uncovered.items() if why.startswith("its units enter (model): aten.cumsum")}
     assert entered.keys() == {"up.weight", "up.bias", "norm.weight", "norm.bias"} == uncovered.keys()
-    tied = rk.trace(Around(True), torch.rand(3, 6), strict=False).uncovered
-    assert tied["up.bias"].startswith("its units are those of up.weight: used in gate: left out")
+
+
+def test_a_bias_beside_a_weight_that_has_unknown_uses():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up, self.down = nn.Linear(4, 5), nn.Linear(5, 3)
+
+        def forward(self, x):
+            return self.down(torch.relu(self.up(x))) + self.up.weight.cumsum(-1).sum()
+
+    uncovered = rk.trace(Model(), torch.rand(2, 4), strict=False).uncovered
+    assert uncovered["up.bias"].startswith("its units are those of up.weight: enters (model): aten.cumsum")
 
 
 def test_what_some_operation_reads_is_never_called_unused():

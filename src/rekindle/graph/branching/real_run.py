@@ -135,10 +135,14 @@ class _Origins(TorchDispatchMode):
         stored = tensor.untyped_storage()._cdata if tensor.layout == torch.strided else None
         for name in self._stored.get(stored, ()) if stored is not None else ():
             self.used.setdefault(name, []).append(self.now)
+        self._ask(tensor, self.now)
+        return stored in self._trained or tensor in self._made
+
+    def _ask(self, tensor: Tensor, call: ModuleCall) -> None:
+        """Note a tensor that a call has, and neither made nor was given."""
         made = self._made.get(tensor)
-        if made is not None and made is not self.now and not _is_given(self.now, tensor):
-            self.smuggled.append((made, self.now))
-        return stored in self._trained or made is not None
+        if made is not None and made is not call and not _is_given(call, tensor):
+            self.smuggled.append((made, call))
 
     def _home(self, tensor: Tensor) -> ModuleCall | None:
         """Return the call that a result belongs to: what was written in place, to the one that gave it."""
@@ -148,6 +152,9 @@ class _Origins(TorchDispatchMode):
         return home
 
     def enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ModuleCall:
+        if self.now is not None:
+            for tensor in _tensors((args, kwargs)):
+                self._ask(tensor, self.now)
         self.now = ModuleCall(module, args, kwargs, self.now)
         if self.start is None:
             self.start = self.now
@@ -160,6 +167,7 @@ class _Origins(TorchDispatchMode):
         call.output = output
         self.now = call.parent
         for tensor in _tensors(output):
+            self._ask(tensor, call)
             if self._made.get(tensor) is call and call.parent is not None:
                 self._made[tensor] = call.parent
 

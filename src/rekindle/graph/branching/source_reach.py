@@ -17,11 +17,14 @@ from typing import Any
 
 from torch import nn
 
+from rekindle.graph.branching.plain_values import is_plain, is_settings_or_followed, is_torch, outer_values
+
 EVERYTHING = {  # ways to get at tensors and modules without their names
     *("parameters", "named_parameters", "_parameters", "get_parameter", "buffers", "named_buffers", "_buffers"),
     *("modules", "named_modules", "_modules", "children", "named_children", "get_submodule", "state_dict", "apply"),
     *("__dict__", "vars", "functional_call", "eval", "exec", "attrgetter", "methodcaller"),
 }
+ASKING = {"isinstance", "hasattr", "getattr", "type", "id", "super", "callable", "setattr"}
 ITERATORS = {"enumerate", "zip", "reversed", "list", "tuple", "iter"}
 
 
@@ -34,12 +37,18 @@ class Reach:
         names: Pairs (attribute of the module, "" if it is not known; name that is looked up on it).
         taken_apart: Attributes of the module that are used otherwise than called, or of which elements are.
         indexed: Attributes of the module of which elements are taken, and called.
+        touched: Pairs (attribute of the module; name that is looked up on it, or on what it holds).
+        asked: Names that are looked up on the module itself.
+        stored: Names that are assigned on it.
     """
 
     known: bool = True
     names: set[tuple[str, str]] = field(default_factory=set)
     taken_apart: set[str] = field(default_factory=set)
     indexed: set[str] = field(default_factory=set)
+    touched: set[tuple[str, str]] = field(default_factory=set)
+    asked: set[str] = field(default_factory=set)
+    stored: set[str] = field(default_factory=set)
 
     def exposes(self, inner: str, part: nn.Module, tensor: str) -> bool:
         """Tell whether the code may use a tensor of a part directly.
@@ -55,7 +64,10 @@ class Reach:
             return True
         if said & {word for word in tensor.split(".") if not word.isdigit()}:
             return True
-        return hasattr(type(part), "__getitem__") and self._opens(inner)
+        looked_up = {name for attribute, name in self.touched if attribute == first} - set(inner.split("."))
+        if not all(is_plain(getattr(part, name, None)) for name in looked_up):
+            return True
+        return self._opens(inner) if hasattr(type(part), "__getitem__") else first in self.taken_apart
 
     def _opens(self, inner: str) -> bool:
         """Tell whether the code may take single layers out of a container that it calls."""
@@ -84,11 +96,25 @@ def reach_of(module: nn.Module) -> Reach:
         code = function.__code__
         owner = code.co_varnames[0] if method and code.co_argcount else ""
         _Reader(reach, owner).read(tree)
+        if _passes_on(tree, owner) or not all(map(is_settings_or_followed, outer_values(function))):
+            reach.known = False
+            return reach
         words = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
         attributes = {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
         todo += [(each, True) for name in attributes for each in _definitions(type(module), name)]
+        todo += [(each, False) for name in attributes for each in _functions(module.__dict__.get(name))]
         todo += [(each, False) for name in words for each in _visible(function, name)]
+    reach.known = all(_is_known(module, name) for name in reach.asked - reach.stored)
     return reach
+
+
+def _is_known(module: nn.Module, name: str) -> bool:
+    """Tell whether it is known what a name stands for on a module: a part, a setting, or code that was read."""
+    if name in module._modules or name in module._parameters or name in module._buffers:
+        return True
+    if name in module.__dict__:
+        return is_settings_or_followed(module.__dict__[name])
+    return hasattr(type(module), name)
 
 
 class _Reader:
@@ -112,16 +138,24 @@ class _Reader:
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in locals_of:
                 if not _is_called(node, above) and not isinstance(above.get(node), ast.Attribute):
                     self.reach.taken_apart |= locals_of[node.id]
+                name = above.get(node)
+                if isinstance(name, ast.Attribute):
+                    self.reach.touched |= {(attribute, name.attr) for attribute in locals_of[node.id]}
 
     def _attribute(self, node: ast.Attribute, above: dict[ast.AST, ast.AST], locals_of: dict[str, set[str]]) -> None:
         if not self._is_own(node):
             first = self._first(node)
+            if first and self._first(node, calls=False):
+                self.reach.touched.add((first, node.attr))
             if not (first == "" and _only_asks_for_kind(node, above)):
                 self.reach.names.add((first, node.attr))
             return
+        (self.reach.asked if isinstance(node.ctx, ast.Load) else self.reach.stored).add(node.attr)
+        if isinstance(node.ctx, ast.Store):
+            return
         if node.attr in EVERYTHING and not _only_asks_for_kind(node, above):
             self.reach.names.add(("", node.attr))
-        if _is_called(node, above) or isinstance(above.get(node), ast.Attribute):
+        if _is_called(node, above) or isinstance(above.get(node), ast.Attribute) or _only_asks_whether(node, above):
             return
         targets = _elements(node, above)
         if targets is None:
@@ -135,9 +169,9 @@ class _Reader:
         """Tell whether a node is `self.something`."""
         return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == self.owner
 
-    def _first(self, node: ast.AST) -> str:
-        """Return `net` for `self.net[0].fc.weight`."""
-        while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
+    def _first(self, node: ast.AST, *, calls: bool = True) -> str:
+        """Return `net` for `self.net[0].fc.weight`, and for `self.net(x).shape` if calls count."""
+        while isinstance(node, (ast.Attribute, ast.Subscript)) or (calls and isinstance(node, ast.Call)):
             if isinstance(node, ast.Attribute) and self._is_own(node):
                 return node.attr
             node = node.func if isinstance(node, ast.Call) else node.value
@@ -147,6 +181,32 @@ class _Reader:
 def _is_called(node: ast.AST, above: dict[ast.AST, ast.AST]) -> bool:
     parent = above.get(node)
     return isinstance(parent, ast.Call) and parent.func is node
+
+
+def _only_asks_whether(node: ast.AST, above: dict[ast.AST, ast.AST]) -> bool:
+    """Tell `self.norm is None`, `if self.norm`, `isinstance(self.norm, ...)`."""
+    parent = above.get(node)
+    if isinstance(parent, ast.Compare):
+        return all(isinstance(op, (ast.Is, ast.IsNot)) for op in parent.ops)
+    if isinstance(parent, (ast.If, ast.IfExp, ast.While)):
+        return parent.test is node
+    asks = isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and parent.func.id in ASKING
+    return asks or (isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not))
+
+
+def _passes_on(tree: ast.AST, owner: str) -> bool:
+    """Tell whether code gives the module itself away, or looks up names that it computes."""
+    above = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and owner and node.id == owner:
+            parent = above.get(node)
+            asks = isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and parent.func.id in ASKING
+            if not asks and not isinstance(parent, ast.Attribute):
+                return True
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("getattr", "setattr"):
+            if len(node.args) < 2 or not isinstance(node.args[1], ast.Constant):
+                return True
+    return False
 
 
 def _elements(node: ast.AST, above: dict[ast.AST, ast.AST]) -> set[str] | None:
@@ -198,14 +258,14 @@ def _only_asks_for_kind(node: ast.Attribute, above: dict[ast.AST, ast.AST]) -> b
 
 def _methods(part: nn.Module) -> set[str]:
     """Return the names of what a part and the modules inside it can do beside being called."""
-    own = [cls for module in part.modules() for cls in type(module).__mro__ if not _is_torch(cls)]
+    own = [cls for module in part.modules() for cls in type(module).__mro__ if not is_torch(cls)]
     named = {name for cls in own for name, value in vars(cls).items() if callable(value) or isinstance(value, property)}
     return {name for name in named if name != "forward" and not name.startswith("__")}
 
 
 def _definitions(cls: type, name: str) -> Iterator[FunctionType]:
     for each in cls.__mro__:
-        if not _is_torch(each) and name in vars(each):
+        if not is_torch(each) and name in vars(each):
             yield from _functions(vars(each)[name])
 
 
@@ -229,10 +289,6 @@ def _functions(value: Any) -> Iterator[FunctionType]:
         value = value.__func__
     value = getattr(value, "__func__", value)
     while isinstance(value, FunctionType):
-        if not _is_torch(value):
+        if not is_torch(value):
             yield value
         value = getattr(value, "__wrapped__", None)
-
-
-def _is_torch(value: Any) -> bool:
-    return str(getattr(value, "__module__", "")).partition(".")[0] in ("torch", "builtins", "typing")

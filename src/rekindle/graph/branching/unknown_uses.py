@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from rekindle.graph.branching.left_out import OPERATION, LeftOut, Pieces
+from rekindle.graph.branching.plain_values import modules_in
 from rekindle.graph.branching.real_run import ModuleCall
 from rekindle.graph.branching.source_reach import reach_of
 from rekindle.graph.export import first_name
@@ -83,7 +84,7 @@ def unknown_uses(model: nn.Module, found: Pieces, names: Mapping[str, str]) -> d
     unknown: dict[str, str] = {}
     inside = _Inside(model, names)
     for part in found.left_out:
-        for name, why in (*_owned(part, found), *_seen_outside(part, found, inside)):
+        for name, why in (*_owned(part, found), *_seen_outside(part, found, inside), *_held(part, inside)):
             unknown.setdefault(first_name(names, name), why)
     crossing = next((part for part in found.left_out if _is_crossed(part, found)), None)
     if crossing is not None:
@@ -134,11 +135,22 @@ class _Inside:
         self._names = names
         self._known: dict[int, set[str]] = {}
 
+    def knows(self, module: nn.Module) -> bool:
+        return id(module) in self._paths
+
     def __call__(self, module: nn.Module) -> set[str]:
         if id(module) not in self._known:
             starts = tuple(f"{path}." if path else "" for path in self._paths[id(module)])
             self._known[id(module)] = {first for name, first in self._names.items() if name.startswith(starts)}
         return self._known[id(module)]
+
+
+def _held(part: LeftOut, inside: _Inside) -> Iterator[tuple[str, str]]:
+    """Yield the tensors of modules that are kept in plain attributes, lists or objects of what is left out."""
+    for module in part.module.modules():
+        kept = [value for name, value in vars(module).items() if name != "_modules"]
+        for held in (held for value in kept for held in modules_in(value) if inside.knows(held)):
+            yield from ((name, f"may be used in {part.location}") for name in sorted(inside(held)))
 
 
 def _seen_outside(part: LeftOut, found: Pieces, inside: _Inside) -> Iterator[tuple[str, str]]:
