@@ -1,11 +1,13 @@
 """Values without a way to a model's units."""
 
+import logging
+
 import torch
 from torch import nn
 
 from rekindle.graph.branching.plain_values import is_plain, is_settings, modules_in, outer_values
 
-NUMBER, LAYERS = 3, [nn.ReLU()]
+NUMBER, LAYERS, LOG = 3, [nn.ReLU()], logging.getLogger("test")
 
 
 class Settings:
@@ -14,7 +16,7 @@ class Settings:
 
 
 def test_plain_values():
-    assert all(map(is_plain, [1, "a", torch.float32, (2, "b"), torch.relu, nn.functional.gelu, nn.Linear, torch]))
+    assert all(map(is_plain, [1, "a", torch.float32, (2, "b"), torch.relu, nn.functional.gelu, nn.Linear, torch, LOG]))
     layer = nn.Linear(2, 2)
     assert not any(map(is_plain, [None, [1], torch.ones(1), layer, layer.forward, lambda: 0, (1, layer)]))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dis
 import enum
+import logging
 from collections.abc import Iterator, Mapping
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 from torch import nn
 
 PLAIN = (int, float, complex, str, bytes, range, slice, torch.dtype, torch.device, torch.Size, torch.layout)
-CODE = (type, ModuleType, BuiltinFunctionType, np.ufunc)
+CODE = (type, ModuleType, BuiltinFunctionType, np.ufunc, logging.Logger)
 MANY = (list, tuple, set, frozenset)
 
 
