@@ -281,7 +281,9 @@ def test_an_interrupt_at_any_line_leaves_what_is_right(known):
             rk.trace(model, X)
 
     begin()
-    tried = moments(model, ("cache", "trace_key", "constants", "facts") if known else ("cache", "tracing", "walking", "garbage"))
+    tried = moments(
+        model, ("cache", "trace_key", "constants", "facts") if known else ("cache", "tracing", "walking", "garbage")
+    )
     for line, count in tried:
         begin()
         with pytest.raises(KeyboardInterrupt):
