@@ -50,7 +50,7 @@ def assemble(
     return UnitGraph(
         weights=weights_of(trace_log, root, apart, parameters, _leaving(trace_log, root, flags)),
         groups=tuple(groups),
-        uncovered={name: why for name, why in _reasons(trace_log, parameters).items() if name not in covered},
+        uncovered={name: why for name, why in _reasons(whole, parameters).items() if name not in covered},
         not_understood=tuple(trace_log.not_understood),
         aliases=aliases,
         initializers={**neutral, **initializers},
@@ -58,9 +58,9 @@ def assemble(
         parameters=parameters,
         homogeneity=Lazy(lambda: _homogeneity(whole, groups, root, group_of)),
         steps=Lazy(lambda: steps_of(whole)),
-        roles_known=products_are_seen(trace_log),
-        maybe_first=maybe_first(trace_log),
-        maybe_last=maybe_last(trace_log, root),
+        roles_known=products_are_seen(whole),
+        maybe_first=maybe_first(whole),
+        maybe_last=maybe_last(whole, root),
     )
 
 

@@ -51,6 +51,7 @@ def trace(model: nn.Module, example: Any, *, strict: bool = True, fresh: bool = 
             followed or are not understood.
 
     Example:
+        >>> import torch
         >>> net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
         >>> [(group.name, group.size, group.kind) for group in trace(net, torch.zeros(1, 4)).groups]
         [('0', 3, 'hidden'), ('2', 2, 'output')]

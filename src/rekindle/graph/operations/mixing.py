@@ -143,7 +143,7 @@ def softmax(call: Call) -> Value:
     """Units of a softmax over a dimension: every unit along it depends on all others."""
     x: Value = call.args[0]
     dim = int(call.args[1]) % len(x.shape)
-    leaks = [x.leaks, *(distinct(labels) for labels in x.unit_labels if dim in varying(labels))]
+    leaks = [x.leaks, *(distinct(labels) for labels in x.unit_labels if x.data and dim in varying(labels))]
     product = replace(x.product, softmaxed=True) if x.product is not None else None
     return replace(x, leaks=distinct(*leaks), product=product, param=None, base=None, along=None)
 
@@ -170,7 +170,7 @@ def gather(call: Call) -> Value:
     x: Value = call.args[0]
     dim = int(call.args[1]) % len(x.shape)
     shape = tuple(call.shapes)
-    leaks = [x.leaks, *(distinct(labels) for labels in x.unit_labels if dim in varying(labels))]
+    leaks = [x.leaks, *(distinct(labels) for labels in x.unit_labels if x.data and dim in varying(labels))]
     kept = [_drop(labels, {dim}, keep=True) for labels in x.unit_labels if dim not in varying(labels)]
     fields = tuple(labels[tuple(slice(size) for size in shape)].expand(shape) for labels in kept)
     return replace(x, shape=shape, unit_labels=fields, leaks=distinct(*leaks), product=None)

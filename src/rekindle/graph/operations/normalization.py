@@ -88,7 +88,7 @@ def scaled_group_norm(walk: Walk, call: Call) -> Tensor:
 
 def _coupled(x: Value, dims: Sequence[int]) -> Value:
     """Let all units along the normalized dimensions leak into each other."""
-    mixed = [distinct(labels) for labels in x.unit_labels if varying(labels) & set(dims)]
+    mixed = [distinct(labels) for labels in x.unit_labels if x.data and varying(labels) & set(dims)]
     return replace(x, leaks=distinct(x.leaks, *mixed), product=None)
 
 
