@@ -214,10 +214,9 @@ def _elements(node: ast.AST, above: dict[ast.AST, ast.AST]) -> set[str] | None:
     place: int | None = None  # of several targets
     while True:
         parent = above.get(node)
-        if isinstance(parent, ast.Subscript) and parent.value is node and not isinstance(parent.slice, ast.Slice):
-            return _element(parent, above)
-        elif isinstance(parent, ast.Subscript) and parent.value is node:
-            pass  # a slice is a container again
+        if isinstance(parent, ast.Subscript) and parent.value is node:
+            if not isinstance(parent.slice, ast.Slice):  # a slice is a container again, and followed further
+                return _element(parent, above)
         elif isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and parent.func.id == "len":
             return set()
         elif isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and parent.func.id in ITERATORS:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from rekindle.graph.operations.table import Call
+from rekindle.graph.operations.table import MISFIT, Call
 from rekindle.graph.value import Value
 
 FromTensors = Literal["", "weight", "batch_norm", "largest", "inverse", "slope"]
@@ -55,8 +55,8 @@ def own_bound(call: Call) -> Own | None:
         return None
     try:
         found = rule(call)
-    except (ArithmeticError, IndexError, NotImplementedError, RuntimeError, TypeError, ValueError):
-        return None  # called in a way that the rule does not know
+    except (ArithmeticError, *MISFIT):
+        return None
     return found if found is not None and len(found.factors) == len(operands_of(call)) else None
 
 

@@ -57,6 +57,8 @@ class Operation(NamedTuple):
 
 
 TABLE: dict[str, Operation] = {}
+# What a rule raises, or torch on labels in place of numbers, when an operation is called in a way it does not know.
+MISFIT = (IndexError, NotImplementedError, RuntimeError, TypeError, ValueError)
 
 
 def define(ops: str | Iterable[str], *, units: UnitRule, scale: ScaleRule, picks: bool = False) -> None:
@@ -86,8 +88,8 @@ def units_after(call: Call) -> Any:
     before = call.trace_log.mark()
     try:
         result = operation.units(call)
-    except (AssertionError, IndexError, NotImplementedError, RuntimeError, TypeError, ValueError):
-        call.trace_log.back_to(before)  # called in a way that the rule does not know
+    except MISFIT:
+        call.trace_log.back_to(before)
         return call.trace_log.gap(call.values, call.location)
     if operation.picks:
         result = _leaking(result, call.values[1:])
@@ -110,7 +112,7 @@ def scale_after(walk: Walk, call: Call) -> Any:
     """Return the scale exponents of what comes out of an operation."""
     try:
         return TABLE[call.op].scale(walk, call)
-    except (IndexError, RuntimeError, TypeError, ValueError):  # called in a way that the rule does not know
+    except MISFIT:
         return non_homogeneous(walk, call)
 
 
