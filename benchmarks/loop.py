@@ -47,7 +47,9 @@ from rekindle.lab.runs.stacked import run_stacked
 from rekindle.lab.runs.store import Store
 from rekindle.lab.runs.training_run import stages_of, train_run
 from rekindle.training.examples import Examples
-from rekindle.training.loop import StageProgress, TrainConfig, evaluate, train
+from rekindle.training.evaluation import evaluate
+from rekindle.training.loop import train
+from rekindle.training.progress import StageProgress, TrainConfig
 from rekindle.training.optimizers import optimizer
 from rekindle.training.stage import Stage
 

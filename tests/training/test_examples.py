@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rekindle.training.examples import Examples, as_float
+from rekindle.training.examples import Examples, as_float, random_order
 
 
 def images(count=6):
@@ -56,3 +56,20 @@ def test_stored_values_are_not_changed():
 def test_the_device_of_all():
     moved = images().to("meta")
     assert moved.inputs.is_meta and moved.labels.is_meta
+
+
+def test_an_epoch_shows_each_example_once_in_a_new_order():
+    orders = [random_order(10, 2, 5, torch.Generator().manual_seed(seed)) for seed in (0, 1)]
+    assert all(sorted(order.flatten().tolist()) == list(range(10)) for order in orders)
+    assert not torch.equal(*orders)
+    assert random_order(10, 2, 4, torch.Generator()).shape == (2, 4)
+
+
+def test_pairs_in_order_are_all_examples():
+    given = images()
+    parts = list(given.in_order(4))
+    assert torch.equal(torch.cat([labels for _, labels in parts]), given.labels)
+    assert torch.equal(torch.cat([inputs for inputs, _ in parts]), given.batch(slice(None)))
+    which = torch.tensor([2, 0])
+    inputs, labels = given.pair(which)
+    assert torch.equal(inputs, given.batch(which)) and torch.equal(labels, given.labels[which])

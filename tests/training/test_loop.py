@@ -1,29 +1,19 @@
 import math
-from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from rekindle.keeper import Keeper
 from rekindle.lab.data import Examples
-from rekindle.training.loop import (
-    Length,
-    StageProgress,
-    TrainConfig,
-    TrainingError,
-    evaluate,
-    length_of,
-    loss_of,
-    order_of,
-    rate_factor,
-    remember_rates,
-    set_rates,
-    train,
-    train_on,
-)
-from rekindle.training.schedules import ConstantRate, Decay, Plateau, Steps
+from rekindle.lab.models import GPT
+from rekindle.training.evaluation import TrainingError, loss_of
+from rekindle.training.loop import train, train_on
+from rekindle.training.progress import StageProgress, TrainConfig
+from rekindle.training.schedules import Decay, Plateau, Steps
 from rekindle.training.stage import Stage
+from rekindle.training.tokens import Tokens
 
 
 def blobs(count=64):
@@ -87,42 +77,6 @@ def test_clip_bounds_the_step_of_plain_descent():
     fit(model, Stage("x", far, far, steps=1), TrainConfig(clip=0.5), torch.optim.SGD(model.parameters(), lr=1.0))
     moved = torch.cat([(p - s).flatten() for p, s in zip(model.parameters(), start, strict=True)])
     assert moved.norm().item() == pytest.approx(0.5, rel=1e-3)
-
-
-def test_an_epoch_shows_each_example_once_in_a_new_order():
-    orders = [order_of(Length(10, 5, 1, None), torch.Generator().manual_seed(seed)) for seed in (0, 1)]
-    assert all(sorted(order.flatten().tolist()) == list(range(10)) for order in orders)
-    assert not torch.equal(*orders)
-    assert order_of(Length(10, 4, 1, None), torch.Generator()).shape == (2, 4)
-    assert order_of(Length(3, 4, 1, None), torch.Generator()).shape == (1, 3)
-
-
-def test_steps_end_within_an_epoch():
-    length = length_of(stage(epochs=None, steps=10), TrainConfig(batch_size=16))  # 4 steps an epoch
-    assert (length.total, length.last, [length.in_epoch(e) for e in range(3)]) == (10, 3, [4, 4, 2])
-    rows = fit(linear(), stage(epochs=None, steps=10), TrainConfig(batch_size=16))
-    assert [row["step"] for row in rows] == [4, 8, 10]
-
-
-def test_warm_up_rises_from_almost_nothing_to_all():
-    length = Length(64, 16, 5, None)  # 20 steps
-    places = [StageProgress(epoch=step // 4, step=step % 4) for step in range(20)]
-    factors = [rate_factor(ConstantRate(), 0.5, length, progress) for progress in places]
-    assert factors == pytest.approx([min(1, (step + 1) / 10) for step in range(20)])
-    assert rate_factor(Decay(by=0.5), 0.0, length, StageProgress(epoch=2)) == 0.25
-
-
-def test_rates_of_a_stage_keep_the_ratio_of_groups():
-    model = linear()
-    groups = [{"params": [model.weight], "lr": 0.1}, {"params": [model.bias], "lr": 0.02}]
-    optimizer = torch.optim.SGD(groups, weight_decay=0.3)
-    remember_rates(optimizer)
-    set_rates(optimizer, stage(learning_rate=0.5, weight_decay=0.7), 0.1)
-    assert [g["lr"] for g in optimizer.param_groups] == pytest.approx([0.05, 0.01])
-    assert [g["weight_decay"] for g in optimizer.param_groups] == [0.7, 0.7]
-    set_rates(optimizer, stage(), 1.0)  # the next stage finds what the optimizer was made with
-    assert [g["lr"] for g in optimizer.param_groups] == pytest.approx([0.1, 0.02])
-    assert [g["weight_decay"] for g in optimizer.param_groups] == [0.3, 0.3]
 
 
 def test_decay_moves_less_each_epoch():
@@ -270,13 +224,6 @@ def test_goes_on_from_any_place_bit_equal():
         assert rows == same
 
 
-def test_evaluation_keeps_the_mode_and_counts_all():
-    model = nn.Sequential(nn.Dropout(0.9)).train()
-    accuracy, loss = evaluate(model, Examples(torch.eye(5), torch.arange(5)), batch_size=2)
-    assert accuracy == 1.0 and model.training
-    assert loss == pytest.approx(math.log(math.e + 4) - 1)
-
-
 def test_bfloat16_trains_in_channels_last():
     model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(4 * 36, 2)).to(memory_format=torch.channels_last)
     seen = []
@@ -297,21 +244,32 @@ def test_the_mean_loss_of_uneven_batches_is_that_of_all_samples_at_once():
     assert mean == pytest.approx(float(loss_of(model, x, y).detach()))
 
 
-def test_models_that_hold_their_logits_train_and_are_evaluated_as_those_that_give_them():
-    class Holding(nn.Module):
-        def __init__(self, give):
-            super().__init__()
-            self.net, self.give = linear(), give
+def test_an_accumulated_batch_is_the_batch():
+    whole, parts = linear(), linear()
+    fit(whole, stage(epochs=3), TrainConfig(batch_size=32, clip=0.3))
+    fit(parts, stage(epochs=3), TrainConfig(batch_size=32, clip=0.3, accumulate=3))  # of 11, 11 and 10 examples
+    assert not torch.equal(whole.weight, linear().weight)
+    assert torch.allclose(whole.weight, parts.weight, atol=1e-6)
 
-        def forward(self, x):
-            return self.give(self.net(x))
 
-    def trained(model):
-        train(model, torch.optim.SGD(model.parameters(), lr=0.1), stage(), TrainConfig(batch_size=16), StageProgress())
-        return evaluate(model, blobs())
+def test_the_penalty_counts_once_in_an_accumulated_batch():
+    def trained(accumulate):
+        model = linear()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        keeper = Keeper(model, optimizer, ["l2:strength=0.1"])
+        config = TrainConfig(batch_size=32, accumulate=accumulate)
+        train(model, optimizer, stage(epochs=2), config, StageProgress(), keeper=keeper)
+        return model.weight
 
-    plain = trained(linear())
-    for give in (lambda t: {"logits": t}, lambda t: (t, None), lambda t: SimpleNamespace(logits=t)):
-        assert trained(Holding(give)) == plain
-    with pytest.raises(TrainingError, match="a dict without"):
-        evaluate(Holding(lambda t: {"answer": t}), blobs())
+    assert torch.allclose(trained(1), trained(4), atol=1e-6)
+
+
+def test_streams_of_tokens_are_learned():
+    text = np.tile(np.arange(8, dtype=np.uint16), 40)
+    tokens = Tokens({"text": text}, context=4)
+    torch.manual_seed(0)
+    model = GPT(vocabulary=8, context=4, dim=16, depth=1, heads=2)
+    rows = fit(model, Stage("text", tokens, tokens, steps=60, epoch_steps=25), TrainConfig(batch_size=8), lr=1e-2)
+    assert [row["step"] for row in rows] == [25, 50, 60]
+    assert rows[-1]["loss"] < 0.3 < rows[0]["loss"]
+    assert "accuracy" not in rows[0]

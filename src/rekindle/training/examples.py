@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -43,6 +43,19 @@ class Examples:
         """Return the examples on a device."""
         return replace(self, inputs=self.inputs.to(device), labels=self.labels.to(device))
 
+    def draw(self, steps: int, size: int, random: torch.Generator) -> Tensor:
+        """Return the examples of each step of an epoch, `[steps, size]`: each at most once, in random order."""
+        return random_order(len(self), steps, size, random).to(self.labels.device)
+
+    def pair(self, which: Tensor | slice, augment: Change | None = None) -> tuple[Tensor, Tensor]:
+        """Return inputs as a network gets them, and their labels."""
+        return self.batch(which, augment), _some(self.labels, which)
+
+    def in_order(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield all examples in batches, made when they are asked for: not all of them in memory at once."""
+        for start in range(0, len(self), size):
+            yield self.pair(slice(start, start + size))
+
     def batch(self, which: Tensor | slice, augment: Change | None = None) -> Tensor:
         """Return inputs as a network gets them: float32, changed, augmented, normalized.
 
@@ -55,6 +68,11 @@ class Examples:
         for step in (self.change, augment, self.normalize):
             inputs = inputs if step is None else step(inputs)
         return inputs
+
+
+def random_order(count: int, steps: int, size: int, random: torch.Generator) -> Tensor:
+    """Return which of `count` examples each step takes, `[steps, size]`; what does not fill a step is left out."""
+    return torch.randperm(count, generator=random)[: steps * size].view(steps, size)
 
 
 def _some(values: Tensor, which: Tensor | slice) -> Tensor:

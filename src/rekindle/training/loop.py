@@ -6,135 +6,26 @@ generator named by stage, epoch and step, so that where training stands is a few
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
-from rekindle.errors import RekindleError
-from rekindle.graph.calls.model_output import logits_of
 from rekindle.keeper import Keeper
 from rekindle.observe.visit import size_of
 from rekindle.seeds import generator
-from rekindle.training.examples import Examples
-from rekindle.training.schedules import ConstantRate, Plateau, Schedule
+from rekindle.training import replicas
+from rekindle.training.evaluation import Row, TrainingError, evaluate, evaluation, loss_of
+from rekindle.training.examples import Change, Examples
+from rekindle.training.learning_rates import rate_factor, remember_rates, rising_steps, set_rates
+from rekindle.training.progress import Length, StageProgress, TrainConfig, length_of
+from rekindle.training.schedules import Plateau, Schedule
 from rekindle.training.stage import Augmentation, Stage
-
-Row = dict[str, Any]
-
-
-class TrainingError(RekindleError):
-    """Training came to a point from which it cannot go on."""
-
-
-@dataclass(frozen=True)
-class TrainConfig:
-    """How every stage is trained, as far as the stage does not say itself.
-
-    Args:
-        batch_size: Examples a step; a smaller set is taken whole, an incomplete last batch is left out.
-        clip: Largest norm of the whole gradient.
-        warmup: Fraction of a stage over which the learning rate rises linearly from 0.
-        schedule: What the learning rate does afterwards.
-        augment: Augmentation of training batches.
-        precision: "float32", or "bfloat16" for autocast.
-        evaluate_each: Epochs from one evaluation to the next.
-    """
-
-    batch_size: int = 256
-    clip: float | None = None
-    warmup: float = 0.0
-    schedule: Schedule = dataclasses.field(default_factory=ConstantRate)
-    augment: Augmentation | None = None
-    precision: Literal["float32", "bfloat16"] = "float32"
-    evaluate_each: int = 1
-
-
-@dataclass
-class StageProgress:
-    """Where the training of a stage stands; everything that changes beside model, optimizer and Keeper.
-
-    Attributes:
-        epoch: Finished epochs.
-        step: Finished steps of the epoch that is under way.
-        loss: Sum of its losses so far, on the device.
-        best: Best validation loss.
-        since_best: Epochs since then.
-        plateaus: How often the learning rate was lowered for want of progress.
-        since_plateau: Epochs since the last time, or since the best loss.
-        finished: Whether the stage is over.
-        seconds: Time in training steps, evaluations left out.
-    """
-
-    epoch: int = 0
-    step: int = 0
-    loss: Tensor | float = 0.0
-    best: float = math.inf
-    since_best: int = 0
-    plateaus: int = 0
-    since_plateau: int = 0
-    finished: bool = False
-    seconds: float = 0.0
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return all of it as plain data."""
-        return {**vars(self), "loss": float(self.loss)}
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> StageProgress:
-        """Return the progress that `state_dict` told of."""
-        return cls(**state)
-
-
-@dataclass(frozen=True)
-class Length:
-    """How many steps a stage has, and how they are divided into epochs.
-
-    Example:
-        >>> Length(count=10, batch_size=4, epochs=None, steps=5).in_epoch(2)
-        1
-    """
-
-    count: int
-    batch_size: int
-    epochs: int | None
-    steps: int | None
-
-    @property
-    def size(self) -> int:
-        """Examples a step."""
-        return min(self.batch_size, self.count)
-
-    @property
-    def each(self) -> int:
-        """Steps of a whole epoch."""
-        return self.count // self.size
-
-    @property
-    def total(self) -> int:
-        """Steps of the stage."""
-        return self.steps if self.steps is not None else (self.epochs or 0) * self.each
-
-    @property
-    def last(self) -> int:
-        """Number of epochs, the last of which may be incomplete."""
-        return -(-self.total // self.each)
-
-    def in_epoch(self, epoch: int) -> int:
-        """Return the number of steps in an epoch, counted from 0."""
-        return min(self.each, self.total - epoch * self.each)
-
-
-def length_of(stage: Stage, config: TrainConfig) -> Length:
-    """Return the length of a stage."""
-    return Length(len(stage.train), config.batch_size, stage.epochs, stage.steps)
+from rekindle.training.tokens import Tokens
 
 
 def train(
@@ -166,6 +57,7 @@ def train(
         TrainingError: The loss is not finite any more.
 
     Example:
+        >>> from rekindle.training.examples import Examples
         >>> stage = Stage("all", Examples(torch.eye(2), torch.arange(2)), Examples(torch.eye(2), torch.arange(2)), 50)
         >>> model = nn.Linear(2, 2)
         >>> train(model, torch.optim.Adam(model.parameters(), lr=0.1), stage, TrainConfig(), StageProgress())
@@ -173,7 +65,7 @@ def train(
         1.0
     """
     length, schedule = length_of(stage, config), stage.schedule or config.schedule
-    augment = stage.augment or config.augment
+    augment, rising = stage.augment or config.augment, rising_steps(stage, config, length)
     remember_rates(optimizer)
     progress.finished = progress.finished or progress.epoch >= length.last
     while not progress.finished:
@@ -181,20 +73,17 @@ def train(
         model.train()
         if progress.step == 0 and keeper is not None and stage.rebase and _lowered(schedule, progress):
             keeper.rebase()
-        order = order_of(length, generator(seed, f"{stage.name}, epoch {progress.epoch}", "order"))  # [steps, batch]
-        order = order.to(stage.train.labels.device)
+        place = f"{stage.name}, epoch {progress.epoch}"
+        order = stage.train.draw(length.each, length.size, generator(seed, place, "order"))  # [steps, batch]
         for step in range(progress.step, length.in_epoch(progress.epoch)):
-            random = (
-                generator(seed, f"{stage.name}, epoch {progress.epoch}, step {step}", "augment") if augment else None
-            )
-            set_rates(optimizer, stage, rate_factor(schedule, config.warmup, length, progress))
-            inputs = stage.train.batch(order[step], _bound(augment, random))
-            loss = loss_of(model, inputs, stage.train.labels[order[step]], config.precision)
-            progress.loss = progress.loss + loss.detach()
-            if keeper is not None:
-                loss = loss + keeper.penalty()
+            random = generator(seed, f"{place}, step {step}", "augment") if augment else None
+            replicas.seed_dropout(seed, f"{place}, step {step}")
+            set_rates(optimizer, stage, rate_factor(schedule, rising, length, progress))
             optimizer.zero_grad()
-            loss.backward()
+            batch = replicas.own_share(order[step])
+            progress.loss = progress.loss + _backward(
+                model, stage.train, batch, config, _bound(augment, random), keeper
+            )
             if config.clip is not None:
                 nn.utils.clip_grad_norm_(model.parameters(), config.clip)
             optimizer.step()
@@ -204,11 +93,34 @@ def train(
             if after_step is not None and progress.step < length.in_epoch(progress.epoch):
                 progress.seconds, begun = progress.seconds + time.perf_counter() - begun, time.perf_counter()
                 after_step()
-        progress.loss = float(progress.loss)  # the one synchronization of an epoch
+        progress.loss = replicas.mean(float(progress.loss))  # the one synchronization of an epoch
         progress.seconds += time.perf_counter() - begun
         row = _finish_epoch(model, stage, config, length, schedule, progress)
         if after_epoch is not None:
             after_epoch(row)
+
+
+def _backward(
+    model: nn.Module,
+    data: Examples | Tokens,
+    batch: Tensor,
+    config: TrainConfig,
+    augment: Change | None,
+    keeper: Keeper | None,
+) -> Tensor:
+    """Add the gradient of a batch's mean loss and of the penalty, in as many parts as asked; return the loss."""
+    parts, total = batch.chunk(config.accumulate), torch.zeros(())
+    for number, part in enumerate(parts):
+        last = number == len(parts) - 1
+        with replicas.exchanged(model, last):
+            inputs, labels = data.pair(part, augment)
+            loss = loss_of(model, inputs, labels, config.precision)
+            loss = loss if len(parts) == 1 else loss * (len(part) / len(batch))
+            total = loss.detach() if len(parts) == 1 else total.to(loss.device) + loss.detach()
+            if last and keeper is not None:
+                loss = loss + keeper.penalty()
+            loss.backward()
+    return total
 
 
 def train_on(
@@ -276,7 +188,7 @@ def _finish_epoch(
             got=f"{mean} in epoch {progress.epoch + 1} of {stage.name!r}",
             fix="take a smaller learning rate, a clip, or a weaker setting of the method",
         )
-    factor = rate_factor(schedule, config.warmup, length, progress)
+    factor = rate_factor(schedule, rising_steps(stage, config, length), length, progress)
     progress.epoch, progress.step, progress.loss = progress.epoch + 1, 0, 0.0
     held = None if stage.validation is None else evaluate(model, stage.validation, config.precision)[1]
     _watch_progress(held, schedule, stage.patience, progress)
@@ -301,64 +213,6 @@ def _watch_progress(held: float | None, schedule: Schedule, patience: int | None
     progress.finished = patience is not None and progress.since_best >= patience
 
 
-def loss_of(model: nn.Module, inputs: Tensor, labels: Tensor, precision: str = "float32") -> Tensor:
-    """Return the cross entropy of a batch; under autocast the loss itself is computed in float32."""
-    return cross_entropy(outputs_of(model, inputs, precision).float(), labels)
-
-
-def outputs_of(model: nn.Module, inputs: Tensor, precision: str = "float32") -> Tensor:
-    """Return the logits of a batch; images are laid out channel by channel last, which is faster in both precisions."""
-    if inputs.ndim == 4:
-        inputs = inputs.contiguous(memory_format=torch.channels_last)
-    if precision == "float32":
-        return _logits(model(inputs))
-    with torch.autocast(inputs.device.type, torch.bfloat16):
-        return _logits(model(inputs))
-
-
-def _logits(output: Any) -> Tensor:
-    logits = logits_of(output)
-    if logits is None:
-        raise TrainingError(
-            expected="a model that gives logits: a tensor, or an output that holds them as `logits`",
-            got=f"a {type(output).__name__} without",
-            fix="wrap the model in a module that returns its logits",
-        )
-    return logits
-
-
-def order_of(length: Length, random: torch.Generator) -> Tensor:
-    """Return the examples of each step of an epoch, `[steps, batch]`; an incomplete last batch is left out."""
-    order = torch.randperm(length.count, generator=random)
-    return order[: length.each * length.size].view(length.each, length.size)
-
-
-def remember_rates(optimizer: Optimizer) -> None:
-    """Note the learning rates and weight decays that the optimizer was made with, from which all others follow."""
-    for group in optimizer.param_groups:
-        group.setdefault("initial_lr", group["lr"])
-        group.setdefault("initial_weight_decay", group.get("weight_decay", 0.0))
-
-
-def set_rates(optimizer: Optimizer, stage: Stage, factor: float) -> None:
-    """Set the learning rates for a step; a stage's own rate is that of the first group, others keep their ratio."""
-    first = optimizer.param_groups[0]["initial_lr"]
-    factor = factor if stage.learning_rate is None else factor * stage.learning_rate / first
-    for group in optimizer.param_groups:
-        group["lr"] = group["initial_lr"] * factor
-        if "weight_decay" in group:
-            own = group["initial_weight_decay"]
-            group["weight_decay"] = own if stage.weight_decay is None else stage.weight_decay
-
-
-def rate_factor(schedule: Schedule, warmup: float, length: Length, progress: StageProgress) -> float:
-    """Return what the learning rate is multiplied by in the step that comes next."""
-    factor = schedule.factor(progress.epoch, progress.plateaus)
-    rising = math.ceil(warmup * length.total)
-    done = progress.epoch * length.each + progress.step
-    return factor * min(1.0, (done + 1) / rising) if rising else factor
-
-
 def _lowered(schedule: Schedule, progress: StageProgress) -> bool:
     now, before = (schedule.factor(epoch, progress.plateaus) for epoch in (progress.epoch, max(0, progress.epoch - 1)))
     return now < before
@@ -368,33 +222,3 @@ def _bound(augment: Augmentation | None, random: torch.Generator | None) -> Call
     if augment is None or random is None:
         return None
     return lambda images: augment(images, random)
-
-
-def evaluation(model: nn.Module, stage: Stage, precision: str = "float32") -> Row:
-    """Return accuracy and loss on the stage's test data, and accuracy on its other data."""
-    accuracy_, loss = evaluate(model, stage.test, precision)
-    others = {f"accuracy_{name}": evaluate(model, also, precision)[0] for name, also in stage.also.items()}
-    return {"accuracy": accuracy_, "loss": loss, **others}
-
-
-@torch.no_grad()
-def evaluate(
-    model: nn.Module, examples: Examples, precision: str = "float32", batch_size: int = 1024
-) -> tuple[float, float]:
-    """Return accuracy and mean cross entropy; the model's mode is kept.
-
-    Example:
-        >>> evaluate(nn.Identity(), Examples(torch.eye(4), torch.tensor([0, 1, 2, 0])))[0]
-        0.75
-    """
-    was_training = model.training
-    model.eval()
-    correct, loss = 0, 0.0
-    for start in range(0, len(examples), batch_size):
-        part = slice(start, start + batch_size)
-        inputs, labels = examples.batch(part), examples.labels[part]
-        outputs = outputs_of(model, inputs, precision)
-        correct += int((outputs.argmax(dim=1) == labels).sum())
-        loss += float(cross_entropy(outputs.float(), labels, reduction="sum"))
-    model.train(was_training)
-    return correct / len(examples), loss / len(examples)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -30,8 +30,19 @@ def _adamw(
     betas: tuple[float, float] = (0.9, 0.999),
     eps: float = 1e-8,
     weight_decay: float = 1e-2,
+    decay: Literal["all", "matrices"] = "all",
 ) -> Optimizer:
-    return torch.optim.AdamW(parameters, lr, betas, eps, weight_decay, fused=_fusible(parameters))
+    groups = _matrices_first(parameters) if decay == "matrices" else parameters
+    made = torch.optim.AdamW(groups, lr, betas, eps, weight_decay, fused=_fusible(parameters))
+    if decay == "matrices":
+        made.param_groups[-1]["weight_decay"] = 0.0
+    return made
+
+
+def _matrices_first(parameters: Parameters) -> list[dict[str, Any]]:
+    """Return two groups: what has two dimensions or more, and biases and norms, which GPT's recipe does not decay."""
+    matrices, vectors = [p for p in parameters if p.ndim > 1], [p for p in parameters if p.ndim < 2]
+    return [{"params": matrices}, {"params": vectors}]
 
 
 def _sgd(

@@ -1,4 +1,4 @@
-"""What the learning rate does in a stage: frozen values that give a factor for an epoch."""
+"""What the learning rate does in a stage: frozen values that give a factor for an epoch, or for a part of the stage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Factor = Annotated[float, Field(gt=0, le=1)]
 class ConstantRate:
     """The learning rate stays."""
 
-    def factor(self, epoch: int, plateaus: int) -> float:
+    def factor(self, epoch: int, plateaus: int, part: float = 0.0) -> float:
         """Return what the learning rate is multiplied by in an epoch, counted from 0."""
         return 1.0
 
@@ -27,7 +27,7 @@ class Decay:
 
     by: Factor = 0.95
 
-    def factor(self, epoch: int, plateaus: int) -> float:
+    def factor(self, epoch: int, plateaus: int, part: float = 0.0) -> float:
         """Return what the learning rate is multiplied by in an epoch, counted from 0."""
         return self.by**epoch
 
@@ -39,7 +39,7 @@ class Steps:
     at: tuple[int, ...] = (100, 150)
     by: Factor = 0.1
 
-    def factor(self, epoch: int, plateaus: int) -> float:
+    def factor(self, epoch: int, plateaus: int, part: float = 0.0) -> float:
         """Return what the learning rate is multiplied by in an epoch, counted from 0."""
         return self.by ** sum(epoch >= start for start in self.at)
 
@@ -51,13 +51,30 @@ class Plateau:
     patience: Annotated[int, Field(ge=1)] = 20
     by: Factor = 0.5
 
-    def factor(self, epoch: int, plateaus: int) -> float:
+    def factor(self, epoch: int, plateaus: int, part: float = 0.0) -> float:
         """Return what the learning rate is multiplied by after a number of plateaus."""
         return self.by**plateaus
 
 
-Schedule = ConstantRate | Decay | Steps | Plateau
-SCHEDULES: dict[str, Any] = {"constant": ConstantRate, "decay": Decay, "steps": Steps, "plateau": Plateau}
+@settings
+class Linear:
+    """The learning rate falls in every step, on a line from all of it to the part `to` at the end of the stage."""
+
+    to: Factor = 0.1
+
+    def factor(self, epoch: int, plateaus: int, part: float = 0.0) -> float:
+        """Return what the learning rate is multiplied by after a part, 0 to 1, of the steps behind the warmup."""
+        return 1.0 - (1.0 - self.to) * part
+
+
+Schedule = ConstantRate | Decay | Steps | Plateau | Linear
+SCHEDULES: dict[str, Any] = {
+    "constant": ConstantRate,
+    "decay": Decay,
+    "steps": Steps,
+    "plateau": Plateau,
+    "linear": Linear,
+}
 
 
 def schedule(spec: str) -> Schedule:

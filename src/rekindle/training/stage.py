@@ -12,6 +12,7 @@ from torch import Tensor
 from rekindle.errors import RekindleError
 from rekindle.training.examples import Examples
 from rekindle.training.schedules import Schedule
+from rekindle.training.tokens import Tokens
 
 Augmentation = Callable[[Tensor, torch.Generator], Tensor]
 
@@ -32,18 +33,23 @@ class Stage:
         learning_rate: Instead of the optimizer's own.
         weight_decay: Instead of the optimizer's own.
         schedule: Instead of the run's.
+        warmup: Steps over which the learning rate rises, instead of the run's part.
         rebase: Whether per-step methods take the weights as their new start when the schedule lowers the rate.
         patience: Epochs without a better validation loss after which it ends.
         validation: Held out for `patience` and schedules that look at it.
         augment: Instead of the run's augmentation.
         also: Other data to be tested on, by the name that the column gets.
         evaluate_each: Epochs from one evaluation to the next, instead of the run's.
+        epoch_steps: Steps that count as an epoch, for data that are drawn without end.
+        keep: Weights that are kept for later stages, by name: those after a number of steps, or of the lowest loss on
+            the test data where that is None.
+        start_from: Name of kept weights to begin with, instead of those at the end of the stage before.
         rounds: Settings with which methods count rounds (`block`, `repeat`), for those that have them.
     """
 
     name: str
-    train: Examples
-    test: Examples
+    train: Examples | Tokens
+    test: Examples | Tokens
     epochs: int | None = None
     steps: int | None = None
     boundary: bool = True
@@ -52,12 +58,16 @@ class Stage:
     learning_rate: float | None = None
     weight_decay: float | None = None
     schedule: Schedule | None = None
+    warmup: int | None = None
     rebase: bool = False
     patience: int | None = None
     validation: Examples | None = None
     augment: Augmentation | None = None
     also: Mapping[str, Examples] = field(default_factory=dict)
     evaluate_each: int | None = None
+    epoch_steps: int | None = None
+    keep: Mapping[str, int | None] = field(default_factory=dict)
+    start_from: str | None = None
     rounds: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

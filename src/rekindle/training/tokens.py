@@ -100,8 +100,10 @@ class Tokens:
 
     def in_order(self, size: int) -> Iterator[Batch]:
         """Yield the windows that are evaluated, in batches: beside each other, or fewer at even distances."""
+        begin = 0
         for count in self._places:
-            beside = torch.arange(0, count, self.context)
+            beside = torch.arange(begin, begin + count, self.context)
             chosen = beside[:: -(-len(beside) // self.windows)]
             for part in chosen.split(size):
                 yield self.pair(part)
+            begin += count

@@ -8,8 +8,10 @@ import torch
 from rekindle.errors import SettingsError
 from rekindle.lab.models.mlp import MLP
 from rekindle.lab.runs.stacked_training import Stack, Stacked, evaluate_stacked, losses_of, train_stacked
+from rekindle.training.evaluation import TrainingError, evaluate
 from rekindle.training.examples import Examples
-from rekindle.training.loop import StageProgress, TrainConfig, TrainingError, evaluate, train
+from rekindle.training.loop import train
+from rekindle.training.progress import StageProgress, TrainConfig
 from rekindle.training.schedules import Decay
 from rekindle.training.stage import Stage
 

@@ -8,7 +8,7 @@ from rekindle.lab.data import Dataset, Examples
 from rekindle.lab.protocols import protocol
 from rekindle.lab.runs.training_run import train_config_of
 from rekindle.methods import method
-from rekindle.training.loop import length_of
+from rekindle.training.progress import length_of
 
 
 def steps_of(run):

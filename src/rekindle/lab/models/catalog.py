@@ -9,6 +9,7 @@ from torch import nn
 from rekindle.errors import SettingsError
 from rekindle.lab.models.all_cnn import AllCNN
 from rekindle.lab.models.cnn import CNN, CNN_BN
+from rekindle.lab.models.gpt import GPT
 from rekindle.lab.models.initial import Init, drawn
 from rekindle.lab.models.mlp import MLP
 from rekindle.lab.models.mobilenet import BLOCKS, MobileNetV1
@@ -118,7 +119,23 @@ def _vit(
     return ViT(classes, in_channels, image_size, patch_size, dim, depth, heads, attention=attention)
 
 
-# Names that take vectors (images are flattened), images of any size, and square images of a size fixed at the start.
+def _gpt(
+    vocabulary: int,
+    context: int,
+    dim: int = 768,
+    depth: int = 12,
+    heads: int = 12,
+    hidden: int | None = None,
+    bias: bool = True,
+    dropout: float = 0.0,
+    multiple: int = 1,
+) -> nn.Module:
+    rounded = -(-vocabulary // multiple) * multiple  # 50,304 instead of 50,257 is faster on a GPU
+    return GPT(rounded, context, dim, depth, heads, hidden, bias, dropout)
+
+
+# Names that take vectors (images are flattened), images of any size, square images of a size fixed at the start,
+# and token ids.
 VECTORS: dict[str, Callable[..., nn.Module]] = {"mlp": _mlp, "mlp_synthetic": _mlp_synthetic, "simba": _simba}
 IMAGES: dict[str, Callable[..., nn.Module]] = {
     "resnet18": ResNet18,
@@ -134,7 +151,8 @@ SIZED: dict[str, Callable[..., nn.Module]] = {
     "vit": _vit,
     "nature_cnn": NatureCNN,
 }
-NETWORKS = {**VECTORS, **IMAGES, **SIZED}
+TOKENS: dict[str, Callable[..., nn.Module]] = {"gpt": _gpt}
+NETWORKS = {**VECTORS, **IMAGES, **SIZED, **TOKENS}
 FOR_SMALL_IMAGES = "mlp, resnet18, resnet50:imagenet_stem=false or all_cnn"
 
 
@@ -143,7 +161,8 @@ def build(spec: str, data: Shaped) -> nn.Module:
 
     Args:
         spec: Name and settings: "mlp:hidden=100|100", "cnn", "vgg16:width=8,norm=batch".
-        data: Anything with `shape` and `classes`, such as what `rekindle.lab.data.load` returns.
+        data: Anything with `shape` and `classes`, and with `is_text` if its inputs are tokens, such as what
+            `rekindle.lab.data.load` returns.
 
     Raises:
         SettingsError: There is no such network or setting, or the data do not fit it.
@@ -165,6 +184,10 @@ def build(spec: str, data: Shaped) -> nn.Module:
 
 
 def _fixed(name: str, data: Shaped) -> dict[str, Any]:
+    if (name in TOKENS) != getattr(data, "is_text", False):
+        raise _does_not_fit(name, data, "; it needs tokens" if name in TOKENS else ", not tokens")
+    if name in TOKENS:
+        return {"vocabulary": data.classes, "context": data.shape[0]}
     if name in VECTORS:
         return {"inputs": math.prod(data.shape), "classes": data.classes}
     if len(data.shape) != 3 or data.shape[1] != data.shape[2]:
@@ -180,5 +203,5 @@ def _does_not_fit(spec: str, data: Shaped, why: str) -> SettingsError:
     return SettingsError(
         expected=f"data that fit {spec!r}{why}",
         got=f"inputs of shape {tuple(data.shape)}",
-        fix=f"take another network or data; small images fit {FOR_SMALL_IMAGES}",
+        fix=f"take another network or data; small images fit {FOR_SMALL_IMAGES}, text fits {', '.join(TOKENS)}",
     )

@@ -8,15 +8,15 @@ from rekindle.lab.protocols.class_incremental import ClassIncremental
 from rekindle.lab.protocols.continual import Continual
 from rekindle.lab.protocols.generalization import Generalization
 from rekindle.lab.protocols.learning_path import LearningPath
+from rekindle.lab.protocols.lm_continual import LmContinual
 from rekindle.lab.protocols.permuted import Permuted
 from rekindle.lab.protocols.rounds import Rounds
 from rekindle.lab.protocols.task_change import TaskChange
 from rekindle.lab.protocols.warm_start import WarmStart
 from rekindle.methods.spec import choose, fill
 
-PROTOCOLS: dict[str, Any] = {
-    made.key: made for made in (WarmStart, Continual, ClassIncremental, Generalization, TaskChange, Rounds, Permuted)
-}
+_IMAGES = (WarmStart, Continual, ClassIncremental, Generalization, TaskChange, Rounds, Permuted)
+PROTOCOLS: dict[str, Any] = {made.key: made for made in (*_IMAGES, LmContinual)}
 
 
 def protocol(spec: str) -> LearningPath:

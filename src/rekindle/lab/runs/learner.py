@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
 from rekindle.edits.record import ChangeRecord
@@ -20,7 +21,11 @@ from rekindle.keeper import Keeper
 from rekindle.keeper.checks import changes_structure
 from rekindle.methods.kinds import kind_of
 from rekindle.seeds import global_seed, seed_of
-from rekindle.training.loop import Row, StageProgress, TrainConfig, evaluation, remember_rates, train
+from rekindle.training import replicas
+from rekindle.training.evaluation import Row, batch_loss, evaluation
+from rekindle.training.learning_rates import remember_rates
+from rekindle.training.loop import train
+from rekindle.training.progress import StageProgress, TrainConfig
 from rekindle.training.stage import Stage
 
 Build = Callable[[], nn.Module]
@@ -53,6 +58,7 @@ class Learner:
         measure: Measure | None = None,
         measure_epochs: bool = False,
         graph: UnitGraph | None = None,
+        compile: bool = False,
     ) -> None:
         """Draw the network and prepare optimizer and methods.
 
@@ -68,17 +74,20 @@ class Learner:
             measure: Gives more columns for the last row of each stage.
             measure_epochs: Call it for every row.
             graph: Of such a network, if it was traced before; otherwise it is traced once, if methods need it.
+            compile: Train the network through `torch.compile`.
         """
         self._build, self._make_optimizer, self._config = build, make_optimizer, config
         self._stages = [_moved(stage, device) for stage in stages]
         self._methods, self._fresh, self._seed, self._device = tuple(methods), fresh, seed, device
-        self._measure, self._measure_epochs = measure, measure_epochs
+        self._measure, self._measure_epochs, self._compile = measure, measure_epochs, compile
         self.graph = graph
         self._example = self._stages[0].train.batch(slice(2))
         self.rows: list[Row] = []
         self._stage, self._entered, self._networks, self._seconds = 0, False, 0, 0.0
         self.progress = StageProgress()
         self._random: Tensor | None = None
+        self._kept: dict[str, dict[str, Any]] = {}
+        self._lowest = math.inf
         self._start()
 
     @property
@@ -159,7 +168,7 @@ class Learner:
         stage = self.stage
         with nullcontext() if stage.active else self._keeper.paused():
             train(
-                self.model,
+                self._wrapped(),
                 self._optimizer,
                 stage,
                 self._config,
@@ -172,6 +181,11 @@ class Learner:
         self.leave()
         if save is not None:
             save(True)
+
+    def _wrapped(self) -> nn.Module:
+        """Return the network as it is trained: compiled if asked for, one of several replicas if there are more."""
+        compiled = torch.compile(self.model) if self._compile else self.model
+        return replicas.wrap(cast(nn.Module, compiled))
 
     @property
     def stage(self) -> Stage:
@@ -198,6 +212,8 @@ class Learner:
 
     def tell(self, row: Row, told: Callable[[Row], None] | None = None) -> None:
         """Add the row of an epoch that was evaluated."""
+        if self.stage.keep:
+            self._keep(row)
         self._add(self._told(self.stage, row), told)
 
     def leave(self) -> None:
@@ -212,6 +228,8 @@ class Learner:
 
     def _enter(self, stage: Stage) -> Iterator[Row]:
         """Do what is due between two stages; yield a row that tells accuracy before and after."""
+        if stage.start_from is not None:
+            self._go_back(stage.start_from)
         if not stage.boundary:
             self._clear(stage)
             return
@@ -223,7 +241,7 @@ class Learner:
         self._seconds += taken
         after = evaluation(self.model, stage, self._config.precision)
         row: Row = {"event": "boundary", "epoch": 0, "step": 0, **after}
-        row |= {"accuracy_before": before["accuracy"], "loss_before": before["loss"]}
+        row |= {f"{name}_before": before[name] for name in ("accuracy", "loss") if name in before}
         row |= {"seconds": self._seconds, "boundary_seconds": taken, **_sums(records)}
         yield row | (self._measured(stage) if self._measure_epochs else {})
 
@@ -234,7 +252,24 @@ class Learner:
             self._start()
             return []
         one_shot = [_counted(one, stage.rounds) for one in self._methods if kind_of(one) == "one-shot"]
-        return self._keeper.boundary(_Batches(stage, self._config.batch_size), loss=_loss, methods=one_shot)
+        return self._keeper.boundary(_Batches(stage, self._config.part_size), loss=batch_loss, methods=one_shot)
+
+    def _go_back(self, name: str) -> None:
+        """Put weights and the Keeper's state of an earlier moment back; the optimizer begins anew."""
+        restore_(self.model, self._kept[name]["model"], self._optimizer)
+        self._keeper.load_state_dict(self._kept[name]["keeper"])
+        self._optimizer.state.clear()
+
+    def _keep(self, row: Row) -> None:
+        """Keep the weights that the stage wants to be kept, if this is their moment."""
+        due = [name for name, step in self.stage.keep.items() if step in (row["step"], None)]
+        for name in due:
+            if self.stage.keep[name] is not None or row["loss"] < self._lowest:
+                self._kept[name] = copy.deepcopy({"model": self._weights(), "keeper": self._keeper.state_dict()})
+        self._lowest = min(self._lowest, row["loss"])
+
+    def _weights(self) -> dict[str, Tensor]:
+        return {name: value.detach() for name, value in self.model.state_dict().items()}
 
     def _clear(self, stage: Stage) -> None:
         if stage.fresh_optimizer:
@@ -263,6 +298,8 @@ class Learner:
             "place": self.progress.state_dict(),
             "rows": list(self.rows),
             "random": torch.get_rng_state() if self._random is None else self._random,
+            "kept": self._kept,
+            "lowest": self._lowest,
             "model": self.model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "keeper": None if self.finished else self._keeper.state_dict(),
@@ -275,6 +312,7 @@ class Learner:
         self._networks, self._seconds = state["networks"], state["seconds"]
         self.progress, self.rows = StageProgress.from_state(state["place"]), list(state["rows"])
         self._random = state["random"]
+        self._kept, self._lowest = dict(state.get("kept", {})), state.get("lowest", math.inf)
         if self.finished:
             restore_(self.model, state["model"])
         else:
@@ -296,20 +334,13 @@ def _counted(method: Any, rounds: Mapping[str, Any]) -> Any:
 
 
 class _Batches:
-    """Batches that are made when they are asked for, as often as they are: not all of them in memory at once."""
+    """Batches of the stage that begins, as often as they are asked for."""
 
     def __init__(self, stage: Stage, size: int) -> None:
         self._stage, self._size = stage, size
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        train = self._stage.train
-        for start in range(0, len(train), self._size):
-            part = slice(start, start + self._size)
-            yield train.batch(part), train.labels[part]
-
-
-def _loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-    return cross_entropy(model(batch[0]), batch[1])
+        return self._stage.train.in_order(self._size)
 
 
 def _sums(records: Sequence[ChangeRecord]) -> Row:

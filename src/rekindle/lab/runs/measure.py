@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from rekindle.graph import trace
 from rekindle.graph.modules import tensors_of
 from rekindle.metrics.features import gather_features
 from rekindle.metrics.reading import MetricInputs
 from rekindle.metrics.registry import metric
+from rekindle.training.evaluation import batch_loss
 from rekindle.training.stage import Stage
 
 BATCHES, SIZE = 4, 256  # of the training data, without augmentation
@@ -37,13 +38,7 @@ def measurer(names: Sequence[str], seed: int) -> Callable[[nn.Module, Stage, Map
 
 
 def _inputs(model: nn.Module, stage: Stage, initial: Mapping[str, Tensor], seed: int) -> MetricInputs:
-    train = stage.train
-    parts = [slice(start, start + SIZE) for start in range(0, min(len(train), BATCHES * SIZE), SIZE)]
-    batches = tuple((train.batch(part), train.labels[part]) for part in parts)
+    batches = tuple(islice(stage.train.in_order(SIZE), BATCHES))
     graph = trace(model, batches[0][0][:2], strict=False)
     features = gather_features(model, graph, batches, seed=seed)
-    return MetricInputs(tensors_of(model), graph, initial, features, model, batches, _loss, seed)
-
-
-def _loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-    return cross_entropy(model(batch[0]), batch[1])
+    return MetricInputs(tensors_of(model), graph, initial, features, model, batches, batch_loss, seed)

@@ -1,8 +1,9 @@
 """What runs have in common before methods act is trained once.
 
-Runs that differ in one-shot methods only are equal, bit by bit, up to the first boundary: one of them trains that far
-and leaves its state in a folder, from which the others go on. A sweep makes the folder for each prefix that two or
-more of its runs have, and takes all of them away when it ends.
+Runs that differ in one-shot methods only, or in settings of the protocol that matter later (`after_boundary`), are
+equal, bit by bit, up to the first boundary: one of them trains that far and leaves its state in a folder, from which
+the others go on. A sweep makes the folder for each prefix that two or more of its runs have, and takes all of them away
+when it ends.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from rekindle.lab.protocols.catalog import protocol
 from rekindle.lab.runs.spec import Run
 from rekindle.lab.runs.store import Store
 from rekindle.lab.runs.validate import methods_of
 from rekindle.methods.kinds import IN_STEPS, kind_of
-from rekindle.methods.spec import UNTREATED
+from rekindle.methods.spec import UNTREATED, change
 
 
 def plain(run: Run) -> Run | None:
@@ -28,7 +30,10 @@ def plain(run: Run) -> Run | None:
         (True, None)
     """
     acts_in_steps = any(kind_of(one) in IN_STEPS for one in methods_of(run.methods))
-    return None if acts_in_steps else replace(run, methods=UNTREATED)
+    if acts_in_steps:
+        return None
+    later: tuple[str, ...] = getattr(protocol(run.protocol), "after_boundary", ())
+    return replace(run, methods=UNTREATED, protocol=change(run.protocol, **dict.fromkeys(later)))
 
 
 def folder_of(store: Store, run: Run) -> Path | None:

@@ -23,6 +23,9 @@ FIRST_SPELLING = {
     "protocol": {r"(?<=augment=)color\b|(?<=\+)color\b": "colour"},
 }
 
+# Fields that came after rows were stored, with what they were before: a run that has these keeps its key.
+ADDED = {"accumulate": 1, "compile": False}
+
 
 @settings
 class Run:
@@ -44,6 +47,8 @@ class Run:
         patience: Epochs without a better validation loss after which a stage ends, unless the protocol says.
         validation: Fraction of the training data held out for `patience` and "plateau".
         precision: "float32", or "bfloat16" for autocast; images are in channels_last order in both.
+        accumulate: Parts of each batch that go through the network one after the other; their gradients are summed.
+        compile: Train through `torch.compile`.
         augment: "none", or augmentations joined by "+": "flip+crop:padding=4".
         metrics: Names of metrics that are measured at the stages' ends.
         metrics_each: "stage", or "epoch" to measure at each evaluation.
@@ -82,6 +87,8 @@ class Run:
     seed: Annotated[int, Field(ge=0)] = 0
     threads: Annotated[int, Field(ge=1)] = 1
     device: str = "cpu"
+    accumulate: Annotated[int, Field(ge=1)] = 1
+    compile: bool = False
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Run:
@@ -109,6 +116,7 @@ class Run:
     def key(self) -> str:
         """The first 16 hex digits of the SHA-256 of the content, the same in every process and version."""
         content = self.to_dict()
+        content = {name: value for name, value in content.items() if (name, value) not in ADDED.items()}
         for field, renamed in FIRST_SPELLING.items():
             for pattern, first in renamed.items():
                 content[field] = re.sub(pattern, first, content[field])

@@ -24,20 +24,12 @@ from rekindle.lab.runs.learner import Learner
 from rekindle.methods.kinds import PerStepMethod
 from rekindle.methods.state import MethodContext
 from rekindle.seeds import generator
-from rekindle.training.examples import Examples
-from rekindle.training.loop import (
-    Length,
-    Row,
-    StageProgress,
-    TrainConfig,
-    TrainingError,
-    length_of,
-    order_of,
-    rate_factor,
-    remember_rates,
-    set_rates,
-)
+from rekindle.training.evaluation import Row, TrainingError
+from rekindle.training.examples import Examples, random_order
+from rekindle.training.learning_rates import rate_factor, remember_rates, rising_steps, set_rates
+from rekindle.training.progress import Length, StageProgress, TrainConfig, length_of
 from rekindle.training.stage import Stage
+from rekindle.training.tokens import Tokens
 
 Penalty = Callable[[], Tensor | None]
 CHUNK = 1024  # test examples of each seed at a time, as in `loop.evaluate`
@@ -123,10 +115,10 @@ class Stacked:
     labels: Tensor
 
     @classmethod
-    def of(cls, parts: Sequence[Examples]) -> Stacked:
+    def of(cls, parts: Sequence[Examples | Tokens]) -> Stacked:
         """Stack examples, which must be as many for each seed."""
-        inputs = torch.stack([part.batch(slice(None)) for part in parts])
-        return cls(inputs, torch.stack([part.labels for part in parts]))
+        inputs, labels = zip(*(part.pair(slice(None)) for part in parts), strict=True)
+        return cls(torch.stack(inputs), torch.stack(labels))
 
     def at(self, order: Tensor) -> Stacked:
         """Return the examples `order[seed]` of each seed, `[seeds, batch]`."""
@@ -222,14 +214,14 @@ def train_stacked(
         TrainingError: The loss of a seed is not finite where it is evaluated.
     """
     stage, length = stages[0], length_of(stages[0], config)
-    schedule = stage.schedule or config.schedule
+    schedule, rising = stage.schedule or config.schedule, rising_steps(stage, config, length)
     train, test = Stacked.of([s.train for s in stages]), Stacked.of([s.test for s in stages])
     remember_rates(optimizer)
     while not progress.finished:
         begun = time.perf_counter()
         batches = _batches(train, length, [(seed, f"{stage.name}, epoch {progress.epoch}") for seed in seeds])
         for step in range(length.in_epoch(progress.epoch)):
-            set_rates(optimizer, stage, rate_factor(schedule, config.warmup, length, progress))
+            set_rates(optimizer, stage, rate_factor(schedule, rising, length, progress))
             losses = losses_of(stack, batches(step))  # [seeds]
             progress.loss = progress.loss + losses.detach()
             optimizer.zero_grad()
@@ -237,7 +229,7 @@ def train_stacked(
             sum(terms, losses.sum()).backward()
             optimizer.step()
             progress.step += 1
-        factor, means = rate_factor(schedule, config.warmup, length, progress), progress.loss / progress.step
+        factor, means = rate_factor(schedule, rising, length, progress), progress.loss / progress.step
         progress.seconds += (time.perf_counter() - begun) / len(stages)
         progress.epoch, progress.step, progress.loss = progress.epoch + 1, 0, 0.0
         progress.finished = progress.epoch >= length.last
@@ -251,7 +243,8 @@ def _batches(train: Stacked, length: Length, named: Sequence[tuple[int, str]]) -
     """Return what gives the batch of a step; all examples as they lie, or in the order that the seeds decide."""
     if length.size == length.count:  # the order only changes how sums are rounded
         return lambda step: train
-    orders = [order_of(length, generator(seed, name, "order")) for seed, name in named]
+    shape = (length.count, length.each, length.size)
+    orders = [random_order(*shape, generator(seed, name, "order")) for seed, name in named]
     order = torch.stack(orders).to(train.labels.device)  # [seeds, steps, batch]
     return lambda step: train.at(order[:, step])
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from rekindle.errors import SettingsError
 from rekindle.graph import UnitGraph
 from rekindle.lab.data.augment import augmentation
 from rekindle.lab.data.catalog import load
@@ -26,13 +27,19 @@ from rekindle.lab.runs.spec import Run
 from rekindle.lab.runs.validate import check, methods_of
 from rekindle.methods.spec import FRESH
 from rekindle.seeds import seed_of
-from rekindle.training.loop import TrainConfig, length_of
+from rekindle.training import replicas
+from rekindle.training.examples import Examples
 from rekindle.training.optimizers import optimizer
+from rekindle.training.progress import TrainConfig, length_of
 from rekindle.training.schedules import schedule
 from rekindle.training.stage import Stage
+from rekindle.training.tokens import Tokens
 
 Row = dict[str, Any]
 COLUMNS = ("protocol", "data", "model", "methods", "seed")
+# Fields that speak of images, labels or epochs.
+FOR_EXAMPLES = ("epochs", "warmup", "schedule", "patience", "validation", "augment", "label_noise", "sample_fraction")
+SAVING = 0.05  # largest part of the time that is spent on checkpoints
 
 
 def train_run(
@@ -51,7 +58,8 @@ def train_run(
         folder: Of this run alone; the checkpoint is written there. Called again, it goes on from there, and a finished
             run only returns its rows. None keeps nothing.
         progress: Called with each new row; again with the rows after the last checkpoint if the run was killed.
-        every: Seconds from one checkpoint to the next; 0 for one after each step. There is one after each stage.
+        every: Seconds from one checkpoint to the next, or more, so that writing takes at most a twentieth of the time;
+            0 for one after each step. There is one after each stage.
         bar: Show what remains, if the output is a terminal.
         shared_prefix: Folder that runs share which are equal up to the first boundary, see
             `rekindle.lab.runs.shared_prefix`: the state there is left in it, or taken from it.
@@ -147,9 +155,14 @@ class _Keep:
 
     def __call__(self, must: bool) -> None:
         self.bar.move(*self.learner.where)
+        if replicas.rank() > 0:  # one process writes for all
+            return
         if self.folder is not None and (must or time.monotonic() - self.last >= self.every):
+            begun = time.monotonic()
             checkpoint.write(self.folder, _content(self.run, self.learner))
             self.last = time.monotonic()
+            if self.every:  # a large model is not saved all the time
+                self.every = max(self.every, (self.last - begun) / SAVING)
         if must and self.shared is not None and 0 < self.learner.where[0] == self.shared.stages:
             self.shared.write(self.learner)
 
@@ -174,16 +187,20 @@ def _saved(run: Run, folder: Path) -> dict[str, Any] | None:
 def stages_of(run: Run) -> tuple[list[Stage], int]:
     """Return the stages of a run, those of its protocol with what the run says about all of them; and the classes."""
     data = load(run.data, run.seed)
-    train = fraction(data.train, run.sample_fraction, run.seed)
-    data = data.with_train(noisy_labels(train, run.label_noise, data.classes, seed_of(run.seed, "run", "label noise")))
+    if not isinstance(data.train, Tokens):
+        train = fraction(data.train, run.sample_fraction, run.seed)
+        noise = seed_of(run.seed, "run", "label noise")
+        data = data.with_train(noisy_labels(train, run.label_noise, data.classes, noise))
     stages = [_as_asked(run, stage) for stage in protocol(run.protocol).stages(data, run.seed)]
-    labels = [
-        int(part.labels.max()) + 1 for s in stages for part in (s.train, s.test, s.validation) if part is not None
-    ]
-    return stages, max(data.classes, *labels)  # a second data set may have more
+    parts = [part for stage in stages for part in (stage.train, stage.test, stage.validation)]
+    labels = [int(part.labels.max()) + 1 for part in parts if isinstance(part, Examples)]
+    return stages, max([data.classes, *labels])  # a second data set may have more
 
 
 def _as_asked(run: Run, stage: Stage) -> Stage:
+    if isinstance(stage.train, Tokens):
+        _check_text(run)
+        return stage
     if run.epochs is not None:
         stage = replace(stage, epochs=run.epochs, steps=None, evaluate_each=None)
     if stage.validation is None and run.validation:
@@ -194,15 +211,28 @@ def _as_asked(run: Run, stage: Stage) -> Stage:
     return stage
 
 
+def _check_text(run: Run) -> None:
+    """Refuse what a run says about images or labels: with text it would be without effect."""
+    given, usual = run.to_dict(), Run().to_dict()
+    lost = [name for name in FOR_EXAMPLES if given[name] != usual[name]]
+    if lost:
+        raise SettingsError(
+            expected=f"a run on text without {', '.join(lost)}",
+            got=", ".join(f"{name}={given[name]!r}" for name in lost),
+            fix="leave them out; steps, warmup and schedule are settings of the protocol",
+        )
+
+
 @dataclass(frozen=True)
 class _Shape:
     shape: tuple[int, ...]
     classes: int
+    is_text: bool
 
 
 def learner_of(run: Run, stages: list[Stage], classes: int, graph: UnitGraph | None = None) -> Learner:
     """Return the learner of a run at its beginning; `graph` spares tracing the network again."""
-    fitting = _Shape(stages[0].train.shape, classes)
+    fitting = _Shape(stages[0].train.shape, classes, isinstance(stages[0].train, Tokens))
     return Learner(
         lambda: build(run.model, fitting),
         lambda model, example: optimizer(run.optimizer, model, example),
@@ -215,6 +245,7 @@ def learner_of(run: Run, stages: list[Stage], classes: int, graph: UnitGraph | N
         measure=measurer(run.metrics, run.seed) if run.metrics else None,
         measure_epochs=run.metrics_each == "epoch",
         graph=graph,
+        compile=run.compile,
     )
 
 
@@ -232,6 +263,7 @@ def train_config_of(run: Run) -> TrainConfig:
         schedule=schedule(run.schedule),
         augment=augmentation(run.augment),
         precision=run.precision,
+        accumulate=run.accumulate,
         evaluate_each=run.evaluate_each,
     )
 

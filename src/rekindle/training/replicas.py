@@ -1,0 +1,71 @@
+"""Training by several processes, each with a replica of the model and a share of every batch.
+
+`torchrun` starts them and `torch.nn.parallel.DistributedDataParallel` sums gradients; with one process nothing here
+does anything. All draws are named by seed and place, so that every process makes the same ones.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from rekindle.errors import RekindleError
+from rekindle.seeds import seed_of
+
+
+def world() -> int:
+    """Return the number of processes that train together."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def rank() -> int:
+    """Return the number of this process, from 0."""
+    return dist.get_rank() if world() > 1 else 0
+
+
+def wrap(model: nn.Module) -> nn.Module:
+    """Return the model so that its gradients are the mean over all processes; alone, the model itself."""
+    return DistributedDataParallel(model) if world() > 1 else model
+
+
+def own_share(batch: Tensor) -> Tensor:
+    """Return the part of a batch that this process computes.
+
+    Raises:
+        RekindleError: The batch cannot be divided evenly: the mean over processes would not be that over examples.
+    """
+    if len(batch) % world():
+        raise RekindleError(
+            expected=f"a batch that {world()} processes can share evenly",
+            got=f"{len(batch)} examples",
+            fix="take a batch size that is a multiple of the number of processes",
+        )
+    return batch.view(world(), -1)[rank()] if world() > 1 else batch
+
+
+def exchanged(model: nn.Module, now: bool) -> AbstractContextManager[None]:
+    """Return a block whose gradients are exchanged at its end, or only summed in this process."""
+    return nullcontext() if now or not isinstance(model, DistributedDataParallel) else model.no_sync()
+
+
+def mean(value: float) -> float:
+    """Return the mean of a number over all processes."""
+    if world() == 1:
+        return value
+    device = "cuda" if dist.get_backend() == "nccl" else "cpu"
+    total = torch.tensor(value, dtype=torch.float64, device=device)
+    dist.all_reduce(total)
+    return float(total) / world()
+
+
+def seed_dropout(seed: int, place: str) -> None:
+    """Seed the global generator of this process for a step, if there are several.
+
+    A checkpoint has the generator's state of one process only: named by place, the others need none.
+    """
+    if world() > 1:
+        torch.manual_seed(seed_of(seed, f"{place}, process {rank()}", "dropout"))
