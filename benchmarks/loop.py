@@ -46,11 +46,11 @@ from rekindle.lab.runs.spec import Run
 from rekindle.lab.runs.stacked import run_stacked
 from rekindle.lab.runs.store import Store
 from rekindle.lab.runs.training_run import stages_of, train_run
-from rekindle.training.examples import Examples
 from rekindle.training.evaluation import evaluate
+from rekindle.training.examples import Examples
 from rekindle.training.loop import train
-from rekindle.training.progress import StageProgress, TrainConfig
 from rekindle.training.optimizers import optimizer
+from rekindle.training.progress import StageProgress, TrainConfig
 from rekindle.training.stage import Stage
 
 ROWS = Path(__file__).parent / "rows" / "loop.jsonl"

@@ -60,17 +60,20 @@ class Measure:
             "rise": that value minus the highest value of all stages before.
             "boundary": the last boundary row.
             "gap": the value at the last boundary minus the value before it.
+            "step": the row of the last stage after `step` steps.
             "first": the end of the first stage.
             "ends": the mean over the ends of all stages.
             "late": the mean over the ends of the last quarter of the stages.
             "trend": that mean minus the same mean over the first quarter.
         scale: The number is multiplied by this: 100 for percent.
+        step: See "step" above.
     """
 
     name: str = "accuracy"
     column: str = "accuracy"
-    at: Literal["last", "best", "rise", "boundary", "gap", "first", "ends", "late", "trend"] = "last"
+    at: Literal["last", "step", "best", "rise", "boundary", "gap", "first", "ends", "late", "trend"] = "last"
     scale: float = 1.0
+    step: int = 0
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,9 @@ def _pick(rows: Sequence[Row], measure: Measure) -> list[Any]:
         return []
     if measure.at == "last":
         return [having[-1][column]]
+    if measure.at == "step":
+        last = max(row["stage"] for row in having)
+        return [row[column] for row in having if (row["stage"], row["step"]) == (last, measure.step)][-1:]
     if measure.at in ("best", "rise"):
         trained = [row for row in having if row["event"] != "boundary"]
         best, *earlier = _best_by_stage(trained, column)[::-1]

@@ -43,7 +43,8 @@ class Stage:
         epoch_steps: Steps that count as an epoch, for data that are drawn without end.
         keep: Weights that are kept for later stages, by name: those after a number of steps, or of the lowest loss on
             the test data where that is None.
-        start_from: Name of kept weights to begin with, instead of those at the end of the stage before.
+        start_from: Name of kept weights to begin with, or "initial" for those that the network was drawn with, instead
+            of those at the end of the stage before.
         rounds: Settings with which methods count rounds (`block`, `repeat`), for those that have them.
     """
 

@@ -11,6 +11,7 @@ from rekindle.lab.models.catalog import NETWORKS
 
 COLOUR = SimpleNamespace(shape=(3, 32, 32), classes=7)
 FRAMES = SimpleNamespace(shape=(4, 84, 84), classes=6)
+TEXT = SimpleNamespace(shape=(16,), classes=7, is_text=True)
 SMALL = {
     "mlp": "mlp:hidden=8|8",
     "mlp_synthetic": "mlp_synthetic",
@@ -25,6 +26,7 @@ SMALL = {
     "scnn": "scnn:channels=4|8,hidden=8",
     "vit": "vit:dim=12,depth=1,patch_size=8",
     "nature_cnn": "nature_cnn:width=8,hidden=16",
+    "gpt": "gpt:dim=12,depth=1,heads=2",
 }
 
 
@@ -34,13 +36,21 @@ def count(model: nn.Module) -> int:
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_network_is_built_for_data_and_understood(name):
-    data = FRAMES if name == "nature_cnn" else COLOUR
+    data = {"nature_cnn": FRAMES, "gpt": TEXT}.get(name, COLOUR)
     model = build(SMALL[name], data)
-    example = torch.randn(2, *data.shape)
-    assert model(example).shape == (2, data.classes)
+    example = torch.randint(7, (2, 16)) if data is TEXT else torch.randn(2, *data.shape)
+    assert model(example).shape == (2, *([16] if data is TEXT else []), data.classes)
     graph = rk.trace(model, example)
     assert not graph.uncovered
-    assert [weight.role for weight in graph.weights].count("head") == 1
+    roles = [weight.role for weight in graph.weights]
+    assert roles.count("head") == (0 if data is TEXT else 1)  # the head of a GPT is its embedding
+
+
+def test_networks_for_text_take_text_and_no_others_do():
+    for name, data in (("gpt", COLOUR), ("mlp", TEXT), ("resnet18", TEXT)):
+        with pytest.raises(SettingsError, match="tokens"):
+            build(SMALL[name], data)
+    assert build("gpt:dim=12,depth=1,heads=2,multiple=64", TEXT).lm_head.out_features == 64
 
 
 @pytest.mark.parametrize(

@@ -38,16 +38,17 @@ class LmContinual:
         steps: Of the first stage.
         second_steps: Of the second stage.
         evaluate: Steps from one evaluation to the next.
+        second_evaluate: The same in the second stage, if it differs.
         warmup: Steps over which the learning rate rises in the first stage.
         second_warmup: Part of the second stage over which it rises.
         floor: Part of the learning rate to which it falls, linearly, to the end of each stage.
         early: Step after which the checkpoint "early" is taken.
         start: Checkpoint from which the second stage begins: that with the lowest loss on held-out text ("best"),
-            "early", or the end of the first stage ("late").
+            "early", the end of the first stage ("late"), or the weights that the network was drawn with ("initial").
     """
 
     key: ClassVar[str] = "lm_continual"
-    after_boundary: ClassVar[tuple[str, ...]] = ("start",)
+    after_boundary: ClassVar[tuple[str, ...]] = ("start", "share", "second_steps", "second_warmup", "second_evaluate")
 
     to: str = "openwebtext"
     to_tokens: Count | None = None
@@ -55,11 +56,12 @@ class LmContinual:
     steps: Count = 60_000
     second_steps: Count = 30_000
     evaluate: Count = 1000
+    second_evaluate: Count | None = None
     warmup: NotNegative = 2000
     second_warmup: Annotated[float, Field(ge=0, le=1)] = 0.1
     floor: Annotated[float, Field(gt=0, le=1)] = 0.1
     early: Count = 30_000
-    start: Literal["best", "early", "late"] = "late"
+    start: Literal["best", "early", "late", "initial"] = "late"
 
     def stages(self, data: Dataset, seed: int) -> Iterator[Stage]:
         """Yield pretraining and continued pretraining."""
@@ -95,7 +97,7 @@ class LmContinual:
             steps=self.second_steps,
             schedule=schedule,
             warmup=round(self.second_warmup * self.second_steps),
-            epoch_steps=self.evaluate,
+            epoch_steps=self.second_evaluate or self.evaluate,
             start_from=None if self.start == "late" else self.start,
         )
 

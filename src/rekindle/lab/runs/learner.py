@@ -256,8 +256,12 @@ class Learner:
 
     def _go_back(self, name: str) -> None:
         """Put weights and the Keeper's state of an earlier moment back; the optimizer begins anew."""
-        restore_(self.model, self._kept[name]["model"], self._optimizer)
-        self._keeper.load_state_dict(self._kept[name]["keeper"])
+        if name == "initial":
+            self._keeper.close()
+            self._start()
+        else:
+            restore_(self.model, self._kept[name]["model"], self._optimizer)
+            self._keeper.load_state_dict(self._kept[name]["keeper"])
         self._optimizer.state.clear()
 
     def _keep(self, row: Row) -> None:
