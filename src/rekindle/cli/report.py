@@ -18,7 +18,7 @@ def run(
     markdown: Path | None = None,
     latex: Path | None = None,
     baseline: str = "none",
-    measure: str = "accuracy",
+    measure: str | None = None,
 ) -> None:
     """Write a self-contained page about all finished runs of a folder: tables, tests, charts, settings, failures.
 
@@ -28,7 +28,8 @@ def run(
         markdown: Also write the table of results as Markdown to this file.
         latex: Also write it as LaTeX (booktabs) to this file.
         baseline: Method that the others are compared with.
-        measure: Column of the rows that is compared, at the end of each run: accuracy, loss, metric.dormant.
+        measure: Column of the rows that is compared, at the end of each run: accuracy, loss, metric.dormant. The
+            accuracy if left out, or the loss of runs on text.
     """
     from rekindle.lab.report.load_runs import read_runs
     from rekindle.lab.report.runs_page import write_runs_page

@@ -11,6 +11,8 @@ import tyro
 def run(spec: Annotated[Path, tyro.conf.Positional], out: Path | None = None, retry: bool = False) -> None:
     """Train the one run that a YAML spec describes; stopped at any moment, it goes on from its last checkpoint.
 
+    `torchrun --nproc-per-node 2 -m rekindle run SPEC` trains it by several processes, which share every batch.
+
     Args:
         spec: A YAML file with the fields of a run: protocol, data, model, methods, seed.
         out: Folder of the results; runs/<name of the spec> when left out.
@@ -19,9 +21,11 @@ def run(spec: Annotated[Path, tyro.conf.Positional], out: Path | None = None, re
     from rich.console import Console
 
     from rekindle.lab.runs import execute
+    from rekindle.lab.runs.processes import execute_together, joined
     from rekindle.lab.runs.progress import describe
     from rekindle.lab.runs.store import Store
     from rekindle.lab.runs.sweep import SweepError, read_sweep
+    from rekindle.training.replicas import rank
 
     sweep = read_sweep(spec)
     runs = sweep.expand()
@@ -30,11 +34,13 @@ def run(spec: Annotated[Path, tyro.conf.Positional], out: Path | None = None, re
     console, store, key = Console(highlight=False), Store(out or Path("runs") / sweep.name), runs[0].key
     if retry:
         store.forgive(key)
-    if store.state(key) == "open":
-        event = execute.execute_run(store, runs[0], execute.TRAIN_RUN, lambda event: None, bar=True)
-        if event.kind == "elsewhere":
-            console.print(f"Another process works on it in {store.path(key)}; nothing was done here.", soft_wrap=True)
+    with joined(runs[0].device):
+        event = execute_together(store, runs[0], execute.TRAIN_RUN, bar=True) if store.state(key) == "open" else None
+        if rank() > 0:
             return
+    if event is not None and event.kind == "elsewhere":
+        console.print(f"Another process works on it in {store.path(key)}; nothing was done here.", soft_wrap=True)
+        return
     if store.state(key) == "failed":
         console.print(store.failure(key), markup=False)
         console.print("It failed; mend the cause and run it again with --retry.")

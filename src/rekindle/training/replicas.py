@@ -14,22 +14,18 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from rekindle.errors import RekindleError
+from rekindle.observe.distributed import processes
 from rekindle.seeds import seed_of
-
-
-def world() -> int:
-    """Return the number of processes that train together."""
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def rank() -> int:
     """Return the number of this process, from 0."""
-    return dist.get_rank() if world() > 1 else 0
+    return dist.get_rank() if processes() > 1 else 0
 
 
 def wrap(model: nn.Module) -> nn.Module:
     """Return the model so that its gradients are the mean over all processes; alone, the model itself."""
-    return DistributedDataParallel(model) if world() > 1 else model
+    return DistributedDataParallel(model) if processes() > 1 else model
 
 
 def own_share(batch: Tensor) -> Tensor:
@@ -38,13 +34,13 @@ def own_share(batch: Tensor) -> Tensor:
     Raises:
         RekindleError: The batch cannot be divided evenly: the mean over processes would not be that over examples.
     """
-    if len(batch) % world():
+    if len(batch) % processes():
         raise RekindleError(
-            expected=f"a batch that {world()} processes can share evenly",
+            expected=f"a batch that {processes()} processes can share evenly",
             got=f"{len(batch)} examples",
             fix="take a batch size that is a multiple of the number of processes",
         )
-    return batch.view(world(), -1)[rank()] if world() > 1 else batch
+    return batch.view(processes(), -1)[rank()] if processes() > 1 else batch
 
 
 def exchanged(model: nn.Module, now: bool) -> AbstractContextManager[None]:
@@ -54,12 +50,12 @@ def exchanged(model: nn.Module, now: bool) -> AbstractContextManager[None]:
 
 def mean(value: float) -> float:
     """Return the mean of a number over all processes."""
-    if world() == 1:
+    if processes() == 1:
         return value
     device = "cuda" if dist.get_backend() == "nccl" else "cpu"
     total = torch.tensor(value, dtype=torch.float64, device=device)
     dist.all_reduce(total)
-    return float(total) / world()
+    return float(total) / processes()
 
 
 def seed_dropout(seed: int, place: str) -> None:
@@ -67,5 +63,5 @@ def seed_dropout(seed: int, place: str) -> None:
 
     A checkpoint has the generator's state of one process only: named by place, the others need none.
     """
-    if world() > 1:
+    if processes() > 1:
         torch.manual_seed(seed_of(seed, f"{place}, process {rank()}", "dropout"))

@@ -17,7 +17,7 @@ def test_round_trip_and_key():
 def test_every_field_is_in_the_key():
     other = {"protocol": "rounds", "data": "mnist1d", "model": "cnn", "methods": "fire", "optimizer": "sgd"}
     other |= {"schedule": "decay", "precision": "bfloat16", "augment": "flip", "metrics": ["dfi"], "device": "cuda"}
-    other |= {"metrics_each": "epoch", "clip": 1.0, "epochs": 1, "patience": 1}
+    other |= {"metrics_each": "epoch", "clip": 1.0, "epochs": 1, "patience": 1, "compile": True}
     keys = {Run().key}
     for field in dataclasses.fields(Run):
         value = other.get(field.name)

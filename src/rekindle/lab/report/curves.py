@@ -15,12 +15,12 @@ POINTS = 400  # most points of a line
 MARKED = 30  # up to so many points, each has its own mark
 ORDER = ("before", "after", "epoch", "end")
 Record = dict[str, Any]
-PointKey = tuple[str, int, int, str]  # method, stage, epoch of the stage, moment
+PointKey = tuple[str, int, int, str]  # method, stage, epoch or step of the stage, moment
 
 
 def over_stages(group: RunGroup, measure: str) -> Iterator[Chart]:
     """Yield the course of one column over all stages, with boundaries as rules and the jump at each."""
-    start = starts(group.rows)
+    start = starts(group.rows, group.unit)
     data = course(group, measure, start)
     if not data:
         return
@@ -37,32 +37,32 @@ def over_stages(group: RunGroup, measure: str) -> Iterator[Chart]:
     yield Chart(f"{group.number}{title} over all stages", _lines(group, data, start, percent), data, words)
 
 
-def starts(rows: Sequence[Row]) -> dict[int, int]:
-    """Return the epoch, counted over all stages, at which each stage begins; the longest run decides.
+def starts(rows: Sequence[Row], unit: str = "epoch") -> dict[int, int]:
+    """Return the epoch or step, counted over all stages, at which each stage begins; the longest run decides.
 
     Example:
         >>> starts([{"stage": 0, "epoch": 8}, {"stage": 0, "epoch": 5}, {"stage": 1, "epoch": 4}])
         {0: 0, 1: 8}
     """
     begun, total = {}, 0
-    for stage, epochs in lengths(rows).items():
+    for stage, epochs in lengths(rows, unit).items():
         begun[stage] = total
         total += epochs
     return begun
 
 
-def lengths(rows: Sequence[Row]) -> dict[int, int]:
-    """Return the number of epochs of each stage in the run in which it was longest."""
+def lengths(rows: Sequence[Row], unit: str = "epoch") -> dict[int, int]:
+    """Return the number of epochs, or steps, of each stage in the run in which it was longest."""
     longest: dict[int, int] = {}
     for row in rows:
-        longest[row.get("stage", 0)] = max(longest.get(row.get("stage", 0), 0), row.get("epoch", 0))
+        longest[row.get("stage", 0)] = max(longest.get(row.get("stage", 0), 0), row.get(unit, 0))
     return dict(sorted(longest.items()))
 
 
 def course(group: RunGroup, measure: str, start: Mapping[int, int]) -> list[Record]:
     """Return mean and deviation of a column by method, at each evaluation and before and after each boundary."""
     names = {row.get("stage", 0): str(row.get("stage_name", row.get("stage", 0))) for row in group.rows}
-    values = _by_place(group.rows, measure)
+    values = _by_place(group.rows, measure, group.unit)
     keep = _kept(values)
     data: list[Record] = []
     for method, stage, epoch, moment in sorted(values, key=lambda k: (*k[:3], ORDER.index(k[3]))):
@@ -76,15 +76,15 @@ def course(group: RunGroup, measure: str, start: Mapping[int, int]) -> list[Reco
     return data
 
 
-def _by_place(rows: Sequence[Row], measure: str) -> dict[PointKey, list[float]]:
+def _by_place(rows: Sequence[Row], measure: str, unit: str) -> dict[PointKey, list[float]]:
     """Return the numbers of all seeds; what is measured at stages' ends only meets there, however early a run stops."""
     given = [row for row in rows if is_finite(row.get(measure))]
     ends_only = all(row.get("event") == "end" for row in given)
-    longest, values = lengths(rows), dict[PointKey, list[float]]()
+    longest, values = lengths(rows, unit), dict[PointKey, list[float]]()
     for row in given:
         stage, method = row.get("stage", 0), str(row["methods"])
         for moment, value in _moments(row, measure):
-            when = (longest[stage], "end") if ends_only else (row.get("epoch", 0), moment)
+            when = (longest[stage], "end") if ends_only else (row.get(unit, 0), moment)
             values.setdefault((method, stage, *when), []).append(value)
     return values
 
@@ -109,7 +109,7 @@ def _kept(values: Mapping[PointKey, Any]) -> set[tuple[int, int]]:
 def _lines(group: RunGroup, data: Sequence[Record], start: Mapping[int, int], percent: bool) -> dict[str, Any]:
     rules = [{"epoch": epoch} for epoch in start.values() if epoch > 0]
     axis = {"format": "%"} if percent else {}
-    x = {"field": "epoch", "type": "quantitative", "title": "epochs, all stages", "axis": {"tickMinStep": 1}}
+    x = {"field": "epoch", "type": "quantitative", "title": f"{group.unit}s, all stages", "axis": {"tickMinStep": 1}}
     color = colors(group)
     few = len(data) <= MARKED * len(group.methods)
     shown = [{"field": name} for name in ("method", "stage", "moment", "epoch", "mean", "low", "high", "seeds")]
@@ -135,5 +135,5 @@ def trajectories(group: RunGroup, but: str) -> Iterator[Chart]:
     columns = dict.fromkeys(name for row in group.rows for name in row)
     taken = ("accuracy_before", "loss_before", but)
     for name in columns:
-        if name not in taken and (name.startswith(("metric.", "accuracy")) or name == "loss"):
+        if name not in taken and (name.startswith(("metric.", "accuracy", "loss_")) or name == "loss"):
             yield from over_stages(group, name)

@@ -47,6 +47,16 @@ class RunGroup:
     everywhere: Sequence[str]
 
     @property
+    def is_text(self) -> bool:
+        """Whether the runs are on text, whose rows have a loss and no accuracy."""
+        return not any("accuracy" in row for row in self.rows)
+
+    @property
+    def unit(self) -> str:
+        """What time is counted in: on text an epoch is only the time between two evaluations."""
+        return "step" if self.is_text else "epoch"
+
+    @property
     def methods(self) -> list[str]:
         """Methods, best mean first."""
         [setting] = self.results.values
@@ -91,12 +101,13 @@ class LoadedRuns:
     baseline: str | None
 
 
-def read_runs(folder: str | Path, *, measure: str = "accuracy", baseline: str = "none") -> LoadedRuns:
+def read_runs(folder: str | Path, *, measure: str | None = None, baseline: str = "none") -> LoadedRuns:
     """Read a folder of runs.
 
     Args:
         folder: As `rekindle sweep` writes it.
-        measure: Column of the rows that is compared, at the end of each run.
+        measure: Column of the rows that is compared, at the end of each run; accuracy if left out, or the loss where
+            no run has an accuracy.
         baseline: Method that the others are compared with.
 
     Raises:
@@ -113,6 +124,7 @@ def read_runs(folder: str | Path, *, measure: str = "accuracy", baseline: str = 
     if not rows:
         raise _nothing_finished(store, outcomes)
     rows = _in_order(_without_seed_in_data(rows))
+    measure = measure or ("accuracy" if any("accuracy" in row for row in rows) else "loss")
     last, left_out = _with_measure(rows, measure)
     fields = _telling_apart(last)
     results = collect(last, measure, setting=fields, higher_is_better=is_higher_better(measure))

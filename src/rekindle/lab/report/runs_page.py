@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rekindle.lab.report.after_boundary import after_boundary
 from rekindle.lab.report.boundary_charts import boundaries, sfe_against_dfi
 from rekindle.lab.report.cost import cost
 from rekindle.lab.report.curves import over_stages, trajectories
@@ -22,7 +23,7 @@ CONSEQUENTIAL = ("rekindle", "torch", "numpy")  # other versions of these may gi
 
 
 def write_runs_page(
-    runs: str | Path | LoadedRuns, path: str | Path, *, baseline: str = "none", measure: str = "accuracy"
+    runs: str | Path | LoadedRuns, path: str | Path, *, baseline: str = "none", measure: str | None = None
 ) -> Path:
     """Write the page of a folder of runs.
 
@@ -59,9 +60,12 @@ def sections_of(found: LoadedRuns) -> list[Section]:
 
 def _of_group(group: RunGroup) -> list[Section]:
     measure = group.results.metric
-    curve = "accuracy" if measure.startswith("metric.") else measure
+    usual = "loss" if group.is_text else "accuracy"
+    curve = usual if measure.startswith("metric.") else measure
+    later = [curve, "loss_first", "loss_second"] if group.is_text else []
     parts: dict[str, Content] = {
         f"Results: {group.title}": list(summarize(group)),
+        "From the boundary on": [chart for column in later for chart in after_boundary(group, column)],
         "The course of training": list(over_stages(group, curve)),
         "At the boundaries": [*boundaries(group, curve), *sfe_against_dfi(group)],
         "Metrics": list(trajectories(group, curve)),

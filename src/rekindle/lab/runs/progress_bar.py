@@ -29,7 +29,7 @@ class Bar:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         self._progress = Progress(*columns, console=console, transient=True, disable=not self.shown)
         self._task = self._progress.add_task("", total=sum(epochs))
-        self._accuracy = ""
+        self._newest = ""
 
     def __enter__(self) -> Bar:
         self._progress.start()
@@ -47,11 +47,11 @@ class Bar:
             self._progress.update(self._task, completed=done, description=self._describe(stage, epoch))
 
     def tell(self, row: dict[str, Any]) -> None:
-        """Tell the newest accuracy."""
-        self._accuracy = f", accuracy {row['accuracy']:.1%}"
+        """Tell the newest accuracy, or the loss of a model that has none."""
+        self._newest = f", accuracy {row['accuracy']:.1%}" if "accuracy" in row else f", loss {row['loss']:.3f}"
 
     def _describe(self, stage: int, epoch: int) -> str:
         if stage >= len(self._names):
-            return f"done{self._accuracy}"
+            return f"done{self._newest}"
         place = f"{self._names[stage]} (stage {stage + 1} of {len(self._names)})"
-        return f"{place}, epoch {epoch} of {self._epochs[stage]}{self._accuracy}"
+        return f"{place}, epoch {epoch} of {self._epochs[stage]}{self._newest}"

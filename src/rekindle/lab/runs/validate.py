@@ -36,6 +36,7 @@ def check(fields: Mapping[str, Any]) -> None:
     for name in fields["metrics"]:
         metric(name)
     _check_device(fields["device"])
+    _check_parts(fields)
     validation, patience, rate = fields["validation"], fields["patience"], fields["schedule"]
     if (patience is not None or isinstance(schedule(rate), Plateau)) and not validation:
         raise SettingsError(
@@ -63,6 +64,21 @@ def _check_optimizer(spec: str) -> None:
         methods(spec)
     else:
         optimizer(spec, nn.ParameterList([torch.zeros(1)]), torch.zeros(1))
+
+
+def _check_parts(fields: Mapping[str, Any]) -> None:
+    if fields["batch_size"] % fields["accumulate"]:
+        raise SettingsError(
+            expected="accumulate that divides the batch into equal parts",
+            got=f"batch_size={fields['batch_size']}, accumulate={fields['accumulate']}",
+            fix="take a multiple of accumulate as batch_size",
+        )
+    if fields["compile"] and any(kind_of(one) == "recycler" for one in methods_of(fields["methods"])):
+        raise SettingsError(
+            expected="compile without recyclers: they read activations by hooks, which compiled networks may leave out",
+            got=f"compile=True with methods={fields['methods']!r}",
+            fix="leave compile out",
+        )
 
 
 def _check_device(name: str) -> None:
