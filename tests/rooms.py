@@ -75,7 +75,7 @@ ROOMS = {
         "know spec, sweep or store",
     ),
     "lab/models": _room("errors methods kernels", "define the papers' networks"),
-    "lab/data": _room("errors seeds methods training", "load tensors"),
+    "lab/data": _room("errors seeds files methods training", "load tensors; write data sets"),
     "lab/protocols": _room("errors seeds methods training lab/data", "yield stages", "know a method by name"),
     "lab/runs": _room(
         f"{LIBRARY} lab/models lab/data lab/protocols", "read and write result files; nobody else does", "draw"

@@ -24,11 +24,11 @@ def write_whole(path: Path, text: str) -> None:
         os.replace(draft, path)
     finally:
         draft.unlink(missing_ok=True)
-    _settle(path.parent)
+    settle(path.parent)
 
 
-def _settle(folder: Path) -> None:
-    """Make a rename in a folder last through a power cut, where the system can do that."""
+def settle(folder: Path) -> None:
+    """Make renames in a folder last through a power cut, where the system can do that."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)

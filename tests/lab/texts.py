@@ -1,9 +1,8 @@
 """Small texts in the cache, as `rekindle data prepare` writes them, and a run on them that takes a second."""
 
-import json
-
 import numpy as np
 
+from rekindle.lab.data.bins import Meta
 from rekindle.lab.data.store import VARIABLE
 from rekindle.lab.runs.spec import Run
 
@@ -25,12 +24,12 @@ def write_texts(folder, monkeypatch, vocabulary=16):
         random = np.random.default_rng(period)
         pattern = random.integers(0, vocabulary, period)
         (folder / name).mkdir(parents=True)
-        for part, count in (("train", 400), ("val", 200)):
+        counts = {"train": 400, "val": 200}
+        for part, count in counts.items():
             text = np.tile(pattern, count // period + 1)[:count]
             noisy = np.where(random.random(count) < 0.2, random.integers(0, vocabulary, count), text)
             noisy.astype(np.uint16).tofile(folder / name / f"{part}.bin")
-        meta = {"vocabulary": vocabulary, "dtype": "uint16", "tokenizer": "made up"}
-        (folder / name / "meta.json").write_text(json.dumps(meta))
+        (folder / name / "meta.json").write_text(Meta("bytes", vocabulary, "uint16", None, counts, []).to_json())
 
 
 def text_run(**given):

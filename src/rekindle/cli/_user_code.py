@@ -48,10 +48,13 @@ def batches_from(data: str, batches: int, batch_size: int, seed: int) -> Iterabl
 
     from rekindle.lab.data.catalog import load
     from rekindle.seeds import generator
+    from rekindle.training.tokens import Tokens
 
     loaded = load(data, seed)
-    order = torch.randperm(len(loaded.train), generator=generator(seed, "audit", "batches"))
-    train = loaded.train
+    train, random = loaded.train, generator(seed, "audit", "batches")
+    if isinstance(train, Tokens):
+        return [train.pair(places) for places in train.draw(batches, batch_size, random)]
+    order = torch.randperm(len(train), generator=random)
     return [(train.batch(part), train.labels[part]) for part in order.split(batch_size)[:batches]]
 
 
@@ -80,8 +83,9 @@ def whole(data: str, part: Literal["train", "test"]) -> Any:
     if is_place(data):
         return named(data)()
     from rekindle.lab.data.catalog import load
+    from rekindle.lab.data.dataset import examples_of
 
-    examples = getattr(load(data), part)
+    examples = examples_of(getattr(load(data), part))
     return examples.batch(slice(None)), examples.labels
 
 

@@ -32,13 +32,13 @@ def run(spec: Annotated[Path, tyro.conf.Positional], out: Path | None = None, re
     if len(runs) != 1:
         raise SweepError(expected="one run", got=f"{spec}: {len(runs)} runs", fix=f"use `rekindle sweep {spec}`")
     console, store, key = Console(highlight=False), Store(out or Path("runs") / sweep.name), runs[0].key
-    if retry:
-        store.forgive(key)
     with joined(runs[0].device):
-        event = execute_together(store, runs[0], execute.TRAIN_RUN, bar=True) if store.state(key) == "open" else None
+        if retry and rank() == 0:
+            store.forgive(key)
+        event = execute_together(store, runs[0], execute.TRAIN_RUN, bar=True)
         if rank() > 0:
             return
-    if event is not None and event.kind == "elsewhere":
+    if event.kind == "elsewhere":
         console.print(f"Another process works on it in {store.path(key)}; nothing was done here.", soft_wrap=True)
         return
     if store.state(key) == "failed":

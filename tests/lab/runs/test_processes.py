@@ -25,9 +25,7 @@ def texts(tmp_path, monkeypatch):
 
 def start(run, folder, out, processes=2, **more):
     spec = folder / "spec.yaml"
-    spec.write_text(yaml.safe_dump({**run.to_dict(), "seeds": [run.seed]} | {"seed": None}))
-    fields = {name: value for name, value in run.to_dict().items() if name != "seed"}
-    spec.write_text(yaml.safe_dump({"fixed": fields, "seeds": [run.seed]}))
+    spec.write_text(yaml.safe_dump(run.to_dict()))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     source = str(Path(rekindle.__file__).parents[1])
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": source, VARIABLE: os.environ[VARIABLE], **more}
@@ -48,7 +46,7 @@ def test_alone_a_run_is_executed_as_always(tmp_path):
 
 
 def test_two_processes_train_as_one(tmp_path):
-    run = text_run(methods="fire+l2:strength=1e-3", accumulate=2)
+    run = text_run(methods="fire+l2:strength=1e-3", accumulate=2, optimizer="adamw:lr=1e-3,decay=matrices")
     told = start(run, tmp_path, tmp_path / "two")
     assert told.returncode == 0, told.stderr[-3000:]
     assert told.stdout.count("6 rows") == 1  # one of them tells
@@ -56,7 +54,7 @@ def test_two_processes_train_as_one(tmp_path):
     execute_together(alone, run, TRAIN_RUN)
     for mine, other in zip(store.rows(run.key), alone.rows(run.key), strict=True):
         assert mine["loss"] == pytest.approx(other["loss"], rel=1e-4)
-        assert mine.get("train_loss") == pytest.approx(other.get("train_loss"), rel=1e-4)
+        assert mine["event"] == "boundary" or mine["train_loss"] == pytest.approx(other["train_loss"], rel=1e-4)
     one, two = (checkpoint.read(each.checkpoint(run.key))["learner"]["model"] for each in (alone, store))
     assert all(torch.allclose(one[name], two[name], atol=1e-4) for name in one)
     again = start(run, tmp_path, tmp_path / "two")
@@ -64,7 +62,7 @@ def test_two_processes_train_as_one(tmp_path):
 
 
 def test_a_run_that_fails_in_all_processes_ends(tmp_path):
-    run = text_run(batch_size=7)
+    run = text_run(batch_size=9)
     told = start(run, tmp_path, tmp_path / "two")
     assert told.returncode != 0
     assert "2 processes can share evenly" in told.stdout + told.stderr

@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
+from rekindle.errors import RekindleError
 from rekindle.training.examples import Examples, as_float
+from rekindle.training.tokens import Tokens
 
 
 @dataclass(frozen=True)
@@ -38,14 +40,14 @@ class Dataset:
 
     Args:
         name: As it was asked for.
-        train: To learn from.
+        train: To learn from: examples in memory, or tokens on disk.
         test: To be tested on.
-        classes: Number of classes.
+        classes: Number of classes; the vocabulary, for tokens.
     """
 
     name: str
-    train: Examples
-    test: Examples
+    train: Examples | Tokens
+    test: Examples | Tokens
     classes: int
 
     @property
@@ -53,9 +55,29 @@ class Dataset:
         """Shape of one input as a network sees it."""
         return self.train.shape
 
-    def with_train(self, train: Examples) -> Dataset:
+    def with_train(self, train: Examples | Tokens) -> Dataset:
         """Return the same data set with other training examples."""
         return replace(self, train=train)
+
+
+def examples_of(data: Examples | Tokens) -> Examples:
+    """Return examples as they are, for what can be done with them only.
+
+    Raises:
+        RekindleError: They are tokens.
+
+    Example:
+        >>> import torch
+        >>> len(examples_of(Examples(torch.zeros(3, 2), torch.zeros(3))))
+        3
+    """
+    if isinstance(data, Tokens):
+        raise RekindleError(
+            expected="examples with a label each, such as images: they are divided, mixed or changed here one by one",
+            got=f"streams of tokens: {', '.join(data.streams)}",
+            fix="take a data set of images here, or a protocol and settings for text",
+        )
+    return data
 
 
 def measure_normalize(inputs: Tensor) -> Normalize:

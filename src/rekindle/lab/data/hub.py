@@ -84,7 +84,7 @@ def _known(name: str) -> Source:
 
 
 def _fetch(source: Source, split: str) -> tuple[np.ndarray, np.ndarray]:
-    rows = _open(source, split)
+    rows = open_split(source.path, source.config, split)
     column = next((name for name, kind in rows.features.items() if type(kind).__name__ == "Image"), None)
     if column is None or source.label not in rows.features:
         raise RekindleError(
@@ -101,22 +101,28 @@ def _fetch(source: Source, split: str) -> tuple[np.ndarray, np.ndarray]:
     return images, np.asarray(rows[source.label], dtype=np.int64)
 
 
-def _open(source: Source, split: str) -> Any:
+def open_split(path: str, config: str | None, split: str) -> Any:
+    """Return the rows of a split, from the hub or a local folder in the same format; memory-mapped by `datasets`.
+
+    Raises:
+        RekindleError: The package is missing, or there is no such split.
+    """
     try:
         from datasets import load_dataset
     except ImportError as error:
         raise RekindleError(
             expected="the package `datasets`, to fetch from the Hugging Face hub",
             got="it is not installed",
-            fix="pip install 'rekindle[hub]', or put the npz files into the cache yourself",
+            fix="pip install 'rekindle[hub]', or put the files into the cache yourself",
         ) from error
     try:
-        return load_dataset(source.path, source.config, split=split)
+        return load_dataset(path, config, split=split)
     except Exception as error:
         raise RekindleError(
-            expected=f"split {split!r} of {source.path} from the Hugging Face hub",
+            expected=f"split {split!r} of {path} from the Hugging Face hub",
             got=f"{type(error).__name__}: {error}",
-            fix="check the network and the name; a local folder in the same format works as Source(path) too",
+            fix="check the network and the name; another repository or a local folder in the same format works as "
+            "well: Source(path) for images, --path for text",
         ) from error
 
 

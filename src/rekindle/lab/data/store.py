@@ -93,7 +93,8 @@ def _read(file: Path, name: str) -> Examples:
             got="no such file",
             fix=f'fetch it once with `python -c "import rekindle as rk; rk.lab.data.download({name!r})"` (needs '
             f"network and pip install 'rekindle[hub]'), or set {VARIABLE} to a folder that has {name}/train.npz and "
-            f"{name}/test.npz with images uint8 [N,H,W,C] and labels; digits, synthetic and mnist1d need neither",
+            f"{name}/test.npz with images uint8 [N,H,W,C] and labels; digits, synthetic and mnist1d need neither; "
+            f"for text, `rekindle data prepare {name} FILE ...`",
         )
     try:
         with np.load(file, allow_pickle=False) as arrays:

@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 
 from rekindle.errors import SettingsError
-from rekindle.lab.data.dataset import Dataset
+from rekindle.lab.data.dataset import Dataset, examples_of
 from rekindle.lab.data.subsets import of_classes
 from rekindle.methods.frozen_settings import settings
 from rekindle.seeds import generator
@@ -60,5 +60,5 @@ class ClassIncremental:
                 of_classes(data.test, so_far),
                 epochs=self.epochs,
                 boundary=phase > 0,
-                also={"all": data.test},
+                also={"all": examples_of(data.test)},
             )

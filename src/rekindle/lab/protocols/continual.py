@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from rekindle.lab.data.dataset import Dataset
+from rekindle.lab.data.dataset import Dataset, examples_of
 from rekindle.lab.data.subsets import shuffled
 from rekindle.methods.frozen_settings import settings
 from rekindle.training.stage import Stage
@@ -42,4 +42,4 @@ class Continual:
         for k in range(self.chunks):
             start = 0 if self.access == "full" else ends[k]
             part = train.take(slice(start, ends[k + 1]))  # a view
-            yield Stage(f"chunk {k + 1}", part, data.test, epochs=self.epochs, boundary=k > 0)
+            yield Stage(f"chunk {k + 1}", part, examples_of(data.test), epochs=self.epochs, boundary=k > 0)

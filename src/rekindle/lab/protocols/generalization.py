@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from rekindle.lab.data.dataset import Dataset
+from rekindle.lab.data.dataset import Dataset, examples_of
 from rekindle.methods.frozen_settings import settings
 from rekindle.training.schedules import Steps
 from rekindle.training.stage import Stage
@@ -34,8 +34,8 @@ class Generalization:
         drops = Steps(at=(self.epochs // 2, self.epochs * 3 // 4), by=0.1)
         yield Stage(
             "all",
-            data.train,
-            data.test,
+            examples_of(data.train),
+            examples_of(data.test),
             epochs=self.epochs,
             boundary=False,
             schedule=drops if self.decay else None,

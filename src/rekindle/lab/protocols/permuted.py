@@ -13,7 +13,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from rekindle.lab.data.dataset import Dataset
+from rekindle.lab.data.dataset import Dataset, examples_of
 from rekindle.lab.data.subsets import shuffled
 from rekindle.methods.frozen_settings import settings
 from rekindle.seeds import generator, seed_of
@@ -51,16 +51,17 @@ class Permuted:
 
     def stages(self, data: Dataset, seed: int) -> Iterator[Stage]:
         """Yield the tasks; the seed decides permutations and examples."""
-        size = data.train.inputs[0].numel()
+        given, test = examples_of(data.train), examples_of(data.test)
+        size = given.inputs[0].numel()
         for task in range(self.tasks):
             order = torch.randperm(size, generator=generator(seed, f"task {task}", "permutation"))
-            train = data.train
+            train = given
             if self.images is not None:
                 train = shuffled(train, seed_of(seed, f"task {task}", "examples")).take(slice(self.images))
             yield Stage(
                 f"task {task + 1}",
                 _permuted(train, order),
-                _permuted(data.test, order),
+                _permuted(test, order),
                 epochs=self.epochs,
                 boundary=self.boundary and task > 0,
                 fresh_optimizer=self.boundary and task > 0,

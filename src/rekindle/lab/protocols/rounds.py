@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from rekindle.lab.data.dataset import Dataset
+from rekindle.lab.data.dataset import Dataset, examples_of
 from rekindle.lab.data.subsets import hold_out
 from rekindle.methods.frozen_settings import settings
 from rekindle.training.schedules import Plateau
@@ -57,14 +57,14 @@ class Rounds:
 
     def stages(self, data: Dataset, seed: int) -> Iterator[Stage]:
         """Yield the rounds."""
-        train, held = hold_out(data.train, self.validation, seed)
+        train, held = hold_out(examples_of(data.train), self.validation, seed)
         counted = [{"block": k + 1, "repeat": n + 1} for k in range(self.blocks) for n in range(self.repeats)]
         before = [{}, *counted[:-1]] if self.begin == "train" else counted
         for place, numbers in enumerate(before):
             yield Stage(
                 f"round {place + 1}",
                 train,
-                data.test,
+                examples_of(data.test),
                 epochs=self.epochs,
                 steps=None if self.epochs else self.steps,
                 boundary=bool(numbers),

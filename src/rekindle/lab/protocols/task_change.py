@@ -15,13 +15,14 @@ from torch import Tensor
 
 from rekindle.lab.data.augment import augmentation
 from rekindle.lab.data.catalog import load
-from rekindle.lab.data.dataset import Dataset, Normalize
+from rekindle.lab.data.dataset import Dataset, Normalize, examples_of
 from rekindle.lab.data.fit import Fit
 from rekindle.lab.data.subsets import fraction, hold_out
 from rekindle.methods.frozen_settings import settings
 from rekindle.training.examples import Examples
 from rekindle.training.schedules import Decay
 from rekindle.training.stage import Stage
+from rekindle.training.tokens import Tokens
 
 Count = Annotated[int, Field(ge=1)]
 Part = Annotated[float, Field(gt=0, le=1)]
@@ -84,7 +85,7 @@ class TaskChange:
         stage = self._stage("B", second.train, _changed(second.test, self.second_change), self.second_sample, seed)
         yield replace(stage, also={"first": first_test})
 
-    def _stage(self, name: str, train: Examples, test: Examples, sample: float, seed: int) -> Stage:
+    def _stage(self, name: str, train: Examples | Tokens, test: Examples, sample: float, seed: int) -> Stage:
         learned, held = hold_out(
             fraction(_changed(train, self._of(name, "change")), sample, seed), self.validation, seed
         )
@@ -114,8 +115,8 @@ def _unchanged(images: Tensor, random: object) -> Tensor:
     return images
 
 
-def _changed(examples: Examples, spec: str) -> Examples:
-    steps = augmentation(spec)
+def _changed(data: Examples | Tokens, spec: str) -> Examples:
+    steps, examples = augmentation(spec), examples_of(data)
     if steps is None:
         return examples
     before = examples.change
@@ -131,7 +132,7 @@ def _shaped_like(data: Dataset, other: Dataset) -> Dataset:
         return other
     parts = {}
     for name in ("train", "test"):
-        examples: Examples = getattr(other, name)
+        examples = examples_of(getattr(other, name))
         normalize = examples.normalize
         if isinstance(normalize, Normalize) and data.shape[0] == 1:
             normalize = normalize.of_gray()

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from rekindle.lab.data.dataset import Dataset
+from rekindle.lab.data.dataset import Dataset, examples_of
 from rekindle.lab.data.subsets import noisy_labels, shuffled
 from rekindle.methods.frozen_settings import settings
 from rekindle.training.stage import Stage
@@ -57,7 +57,7 @@ class WarmStart:
         yield Stage(
             "part",
             part,
-            data.test,
+            examples_of(data.test),
             epochs=self.before if self.before_steps is None else None,
             steps=self.before_steps,
             boundary=False,
@@ -65,7 +65,7 @@ class WarmStart:
         yield Stage(
             "all",
             train,
-            data.test,
+            examples_of(data.test),
             epochs=self.after if self.after_steps is None else None,
             steps=self.after_steps,
         )

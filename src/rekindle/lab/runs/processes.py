@@ -40,8 +40,9 @@ def joined(device: str) -> Iterator[None]:
 def execute_together(store: Store, run: Run, function: str, **options: Any) -> Event:
     """Train one run by all processes that were joined, and return how it ended; the same event in all of them.
 
-    The first process claims the run and writes its checkpoints and rows; the folder of results must be one that all
-    processes can read, to go on from a checkpoint. If one process fails, `torchrun` ends the others.
+    The first process looks whether there is something to do, claims the run and writes its checkpoints and rows. The
+    folder of results must be one that all processes can read, to go on from a checkpoint. If one process fails,
+    `torchrun` ends the others.
     """
     if processes() == 1:
         return execute_run(store, run, function, lambda event: None, **options)
