@@ -100,7 +100,7 @@ def train_run(
                 for row in learner.rows:
                     keep.tell({**head, **row}, progress)
             rows = learner.run(keep, lambda row: keep.tell({**head, **row}, progress))
-    if folder is not None:
+    if folder is not None and replicas.rank() == 0:  # the first may be writing when the others are done
         checkpoint.tidy(folder)
     return [{**head, **row} for row in rows]
 
