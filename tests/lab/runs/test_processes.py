@@ -6,12 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 import yaml
 
 import rekindle
 from rekindle.lab.data.store import VARIABLE
-from rekindle.lab.runs import checkpoint
 from rekindle.lab.runs.execute import TRAIN_RUN
 from rekindle.lab.runs.processes import execute_together, joined
 from rekindle.lab.runs.store import Store
@@ -55,8 +53,6 @@ def test_two_processes_train_as_one(tmp_path):
     for mine, other in zip(store.rows(run.key), alone.rows(run.key), strict=True):
         assert mine["loss"] == pytest.approx(other["loss"], rel=1e-4)
         assert mine["event"] == "boundary" or mine["train_loss"] == pytest.approx(other["train_loss"], rel=1e-4)
-    one, two = (checkpoint.read(each.checkpoint(run.key))["learner"]["model"] for each in (alone, store))
-    assert all(torch.allclose(one[name], two[name], atol=1e-4) for name in one)
     again = start(run, tmp_path, tmp_path / "two")
     assert again.returncode == 0 and "6 rows" in again.stdout  # finished before: nobody waits for anybody
 
