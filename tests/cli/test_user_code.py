@@ -3,6 +3,7 @@
 import sys
 import textwrap
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -10,7 +11,8 @@ from torch import nn
 
 from rekindle.cli._user_code import batches_from, built, is_place, named, whole
 from rekindle.errors import RekindleError
-from rekindle.lab.data.catalog import load
+from rekindle.lab.data import load, prepare
+from rekindle.lab.data.store import VARIABLE
 
 CODE = """
     import torch
@@ -84,3 +86,16 @@ def test_all_of_a_set(here):
 
 def test_places_and_names():
     assert is_place("my.data:batches") and not is_place("digits") and not is_place("synthetic:signal=1")
+
+
+def test_text_is_drawn_as_windows_and_never_as_a_whole(here, monkeypatch):
+    monkeypatch.setenv(VARIABLE, str(here))
+    (here / "text").write_bytes(bytes(range(250)) * 4)
+    prepare("mine", [here / "text"])
+    first, again = (batches_from("mine:context=8", batches=3, batch_size=2, seed=1) for _ in range(2))
+    assert len(first) == 3 and all(a.shape == b.shape == (2, 8) for a, b in first)
+    assert all(np.array_equal((a + 1) % 250, b) for a, b in first)
+    assert all(torch.equal(a, b) for (a, _), (b, _) in zip(first, again, strict=True))
+    assert not torch.equal(first[0][0], batches_from("mine:context=8", 3, 2, seed=2)[0][0])
+    with pytest.raises(RekindleError, match="streams of tokens: mine"):
+        whole("mine:context=8", "train")

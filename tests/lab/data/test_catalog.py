@@ -34,7 +34,9 @@ def test_other_names_are_folders_and_size_brings_images_to_another_size(tmp_path
         load("not_mine")
 
 
-@pytest.mark.parametrize("spec", ["", "../secrets", "a/b", "a b", "cifar10:width=3", "cifar10:size=3,depth=2"])
+@pytest.mark.parametrize(
+    "spec", ["", "../secrets", "a/b", "a b", "cifar10:width=3", "cifar10:size=3,depth=2", "a:size=3,context=4"]
+)
 def test_what_is_no_plain_name_is_refused(spec):
     with pytest.raises(SettingsError, match="the plain name of a folder"):
         check(spec)
@@ -43,3 +45,4 @@ def test_what_is_no_plain_name_is_refused(spec):
 def test_names():
     names = ("digits", "synthetic:signal=2", "cifar10", "cifar10:size=16", "tiny-imagenet_200")
     assert [check(name) for name in names] == ["digits", "synthetic", "cifar10", "cifar10", "tiny-imagenet_200"]
+    assert check("wikitext:context=64,tokens=60000,windows=9,vocabulary=50257") == "wikitext"

@@ -1,10 +1,13 @@
 """Normalization, measured and undone by hand."""
 
+import numpy as np
 import pytest
 import torch
 
-from rekindle.lab.data.dataset import Dataset, Normalize, measure_normalize
+from rekindle.errors import RekindleError
+from rekindle.lab.data.dataset import Dataset, Normalize, examples_of, measure_normalize
 from rekindle.training.examples import Examples
+from rekindle.training.tokens import Tokens
 
 
 def images(dtype=torch.uint8):
@@ -41,3 +44,11 @@ def test_other_training_examples_of_the_same_set():
     other = data.with_train(some(1))
     assert (len(other.train), len(other.test), other.name, other.classes) == (1, 3, "mine", 2)
     assert len(data.train) == 5 and data.shape == (2,)
+
+
+def test_tokens_are_a_data_set_but_no_examples():
+    tokens = Tokens({"text": np.arange(9)}, context=4)
+    data = Dataset("text", tokens, tokens, classes=9)
+    assert data.shape == (4,) and data.with_train(tokens.to("cpu")).classes == 9
+    with pytest.raises(RekindleError, match="streams of tokens: text"):
+        examples_of(data.train)

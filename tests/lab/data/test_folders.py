@@ -86,7 +86,7 @@ def test_another_process_that_was_faster_is_not_overwritten(tmp_path):
 
 def test_a_draft_of_a_killed_process_with_our_number_is_not_taken(tmp_path):
     (tmp_path / f"mine.part-{os.getpid()}").mkdir()
-    with pytest.raises(RekindleError, match="File exists"):
+    with pytest.raises(RekindleError, match="a killed process left it behind"):
         write(tmp_path / "mine", "new")
 
 

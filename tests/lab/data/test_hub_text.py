@@ -9,7 +9,7 @@ import pytest
 from rekindle.errors import RekindleError
 from rekindle.lab.data import HubCorpus, NewBpe, TextSource, prepare, tokenizer
 from rekindle.lab.data.bins import read_meta
-from rekindle.lab.data.hub_text import TEXTS
+from rekindle.lab.data.hub_text import TEXTS, _Part
 
 # As the hub has WikiText: a row is a line with its line break, and blank lines are empty.
 LINES = ["", " = One = \n", "", " Some text about one , and one more . \n", " And more . \n"] * 40
@@ -85,3 +85,13 @@ def test_without_the_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(RekindleError, match=r"rekindle\[hub\]"):
         HubCorpus(TEXTS["openwebtext"])
+
+
+def test_rows_that_cannot_be_read_are_not_taken_for_a_full_disk():
+    class Torn:
+        def iter(self, batch_size):
+            yield {"text": ["one"]}
+            raise OSError("not an arrow file")
+
+    with pytest.raises(RekindleError, match="fetch it again"):
+        texts(_Part(Torn(), TextSource("somewhere"), "train").documents())

@@ -1,9 +1,11 @@
+import numpy as np
 import pytest
 import torch
 
 from rekindle.errors import RekindleError
 from rekindle.lab.data.subsets import fraction, hold_out, noisy_labels, of_classes, shuffled
 from rekindle.training.examples import Examples
+from rekindle.training.tokens import Tokens
 
 
 def numbered(count=100, classes=10):
@@ -57,3 +59,17 @@ def test_noise_changes_the_asked_part_and_nothing_else():
 def test_out_of_range(wrong):
     with pytest.raises(RekindleError, match="fraction"):
         wrong()
+
+
+def test_tokens_pass_where_nothing_is_asked_for_and_are_refused_otherwise():
+    tokens = Tokens({"text": np.arange(100)}, context=4)
+    assert fraction(tokens, 1, 0) is noisy_labels(tokens, 0, 10, 0) is hold_out(tokens, 0, 0)[0] is tokens
+    for ask in (
+        lambda: shuffled(tokens, 0),
+        lambda: fraction(tokens, 0.5, 0),
+        lambda: hold_out(tokens, 0.5, 0),
+        lambda: of_classes(tokens, [1]),
+        lambda: noisy_labels(tokens, 0.5, 10, 0),
+    ):
+        with pytest.raises(RekindleError, match="streams of tokens: text"):
+            ask()

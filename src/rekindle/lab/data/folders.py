@@ -28,6 +28,12 @@ def whole_folder(target: Path, replaces: Collection[str] | None = None) -> Itera
     """
     check_place(target, replaces)
     draft = target.with_name(f"{target.name}.part-{os.getpid()}")
+    if draft.exists():
+        raise RekindleError(
+            expected=f"no folder {draft}",
+            got="it is there: a killed process left it behind, or another thread prepares the same name",
+            fix="delete it if nothing writes into it",
+        )
     with told(draft):
         target.parent.mkdir(parents=True, exist_ok=True)
         draft.mkdir()

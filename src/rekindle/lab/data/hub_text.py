@@ -61,22 +61,30 @@ class _Part:
 
     def _texts(self) -> Iterator[bytes]:
         place = 0
-        for some in self.rows.iter(batch_size=ROWS):
-            for value in some[self.source.column]:
-                text = _line(value) if self.source.lines else str(value).encode()
-                self.seen.add(place, text)
-                place += len(text)
-                yield text
+        for value in self._values():
+            text = (_line(value) if self.source.lines else value).encode()
+            self.seen.add(place, text)
+            place += len(text)
+            yield text
+
+    def _values(self) -> Iterator[str]:
+        try:
+            for some in self.rows.iter(batch_size=ROWS):
+                yield from (value or "" for value in some[self.source.column])
+        except OSError as error:  # of its files, and not of those that are written meanwhile
+            raise RekindleError(
+                expected=f"rows of {self.source.path} that can be read", got=str(error), fix="fetch it again"
+            ) from error
 
     def told(self) -> dict[str, Any]:
         where = {"source": self.source.path, "config": self.source.config, "split": self.split}
         return {**where, "rows": len(self.rows), "bytes": self.seen.place, "sha256": self.seen.sha256}
 
 
-def _line(value: str) -> bytes:
+def _line(value: str) -> str:
     """Return a row of WikiText as the line of the published file: blank lines have a space there and nothing here."""
     line = value or " "
-    return (line if line.endswith("\n") else f"{line}\n").encode()
+    return line if line.endswith("\n") else f"{line}\n"
 
 
 class HubCorpus:
