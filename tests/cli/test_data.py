@@ -131,3 +131,13 @@ def test_list(cache, capsys):
 def test_download_knows_the_names(cache, capsys):
     assert main(["data", "download", "nothing"]) == 2
     assert "fashion_mnist" in capsys.readouterr().err
+
+
+def test_a_second_text_has_the_tokenizer_of_the_first(cache, capsys):
+    pytest.importorskip("tokenizers")
+    assert prepare("own", "a.txt", "--tokenizer", "bpe", "--vocabulary", "300") == 0
+    assert prepare("second", "b.txt", "--like", "own") == 0
+    own, second = ((cache / name / "tokenizer.json").read_text() for name in ("own", "second"))
+    assert own == second
+    assert prepare("third", "b.txt", "--like", "own", "--tokenizer", "bytes") == 2
+    assert "--like or --tokenizer, not both" in capsys.readouterr().err

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 def prepare(
     name: Annotated[str, tyro.conf.arg(metavar="NAME"), tyro.conf.Positional],
     files: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="FILE ..."), tyro.conf.Positional] = (),
-    tokenizer: Literal["bytes", "bpe", "gpt2"] = "bytes",
+    tokenizer: Literal["bytes", "bpe", "gpt2"] | None = None,
     vocabulary: int | None = None,
     tokenizer_folder: Path | None = None,
+    like: str | None = None,
     validation: float | None = None,
     validation_files: tuple[Path, ...] = (),
     source: Annotated[Literal["wikitext103", "openwebtext"] | None, tyro.conf.arg(name="from")] = None,
@@ -34,9 +35,10 @@ def prepare(
     Args:
         name: Under which a spec finds it, as in `data: NAME:context=256`.
         files: Texts of any size. Each is a document, which ends with an end-of-text token unless tokens are bytes.
-        tokenizer: Each byte a token; a byte-level BPE trained on the text; or GPT-2's, from its files.
+        tokenizer: Each byte a token, if left out; a byte-level BPE trained on the text; or GPT-2's, from its files.
         vocabulary: Tokens of the BPE that is trained; 4096 if left out.
         tokenizer_folder: Where GPT-2's vocab.json and merges.txt, or its tokenizer.json, are.
+        like: Take the tokenizer of a text that was prepared before, by its name, so that both can be mixed.
         validation: Part of each file, from its end, for validation, 0.1 if left out; of openwebtext's rows, 0.0005.
         validation_files: Files for validation, instead of a part of each.
         source: A text from the Hugging Face hub instead of files (pip install 'rekindle[hub]').
@@ -49,12 +51,17 @@ def prepare(
 
     from rekindle.lab.data.bins import read_meta
     from rekindle.lab.data.encoding import NewBpe
+    from rekindle.lab.data.encoding import tokenizer as tokenizer_of
     from rekindle.lab.data.preparing import place_of
     from rekindle.lab.data.preparing import prepare as write
 
     began = perf_counter()
     place_of(name, folder, replace)  # before anything is fetched
-    made = _tokenizer(tokenizer, vocabulary, tokenizer_folder)
+    made = _tokenizer(tokenizer or "bytes", vocabulary, tokenizer_folder)
+    if like is not None:
+        if tokenizer is not None:
+            raise _not_together("--like or --tokenizer, not both", f"--like {like} --tokenizer {tokenizer}")
+        made = tokenizer_of(like, folder)
     texts = _texts(files, validation, validation_files, source, path, rows)
     with _progress() as tell:
         target = write(name, texts, made, folder=folder, replaces=replace, tell=tell)

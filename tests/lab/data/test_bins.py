@@ -8,7 +8,9 @@ import torch
 
 from rekindle.errors import RekindleError, SettingsError
 from rekindle.lab.data import bins, load
-from rekindle.lab.data.bins import Meta, load_tokens, read_meta, write_bin, write_text
+from rekindle.lab.data.bins import Meta, load_second, load_tokens, read_meta, write_bin, write_text
+from rekindle.lab.data.encoding import NewBpe, tokenizer
+from rekindle.lab.data.preparing import prepare
 from rekindle.lab.data.store import VARIABLE, write_stored
 
 
@@ -165,3 +167,23 @@ def test_settings_that_make_no_sense(cache, setting):
     with pytest.raises(SettingsError) as told:
         load(f"mine:{setting}")
     assert told.value.got == setting
+
+
+def test_a_second_text_is_of_the_same_tokenizer_and_windows(tmp_path, monkeypatch):
+    pytest.importorskip("tokenizers")
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    texts = {"one": "a line of text; " * 60, "two": "words of another kind, many words. " * 40}
+    for name, words in texts.items():
+        (tmp_path / f"{name}.txt").write_text(words)
+    prepare("one", [tmp_path / "one.txt"], NewBpe(280))
+    prepare("own", [tmp_path / "two.txt"], NewBpe(280))
+    prepare("like", [tmp_path / "two.txt"], tokenizer("one"))
+    prepare("bytes", [tmp_path / "two.txt"])
+    first = load_tokens("one", context=8, windows=3)
+    second = load_second("like", first)
+    assert (second.train.context, second.test.windows, second.classes) == (8, 3, first.classes)
+    for name, words in (("own", "made of other texts"), ("bytes", "bytes in 'bytes', and bpe in 'one'")):
+        with pytest.raises(RekindleError, match=words):
+            load_second(name, first)
+    (tmp_path / "like" / "meta.json").unlink()  # as nanoGPT's own
+    assert load_second("like", first).classes == first.classes

@@ -53,7 +53,7 @@ def test_settings_that_make_no_sense(tmp_path):
         train_run(text_run(protocol="warm_start"), None)
     meta = tmp_path / "texts" / "other" / "meta.json"
     meta.write_text(json.dumps({**json.loads(meta.read_text()), "vocabulary": 40}))
-    with pytest.raises(SettingsError, match="one of 40 in 'other'"):
+    with pytest.raises(RekindleError, match="a vocabulary of 40 in 'other', and of 16 in 'first'"):
         stages()
 
 

@@ -134,6 +134,57 @@ def load_tokens(
     return Dataset(name, first, second, size)
 
 
+def load_second(name: str, first: Dataset, folder: Path | None = None) -> Dataset:
+    """Load another text to go with one that was loaded: windows as long, evaluated as often, of the same tokenizer.
+
+    Args:
+        name: Of the folder.
+        first: What it goes with.
+        folder: Of all data sets, if not the cache.
+
+    Raises:
+        RekindleError: A file is missing or is not as it should be, or the tokens are not of the same tokenizer.
+    """
+    assert isinstance(first.train, Tokens) and isinstance(first.test, Tokens)
+    place = folder or cache()
+    differs = _tokenizers_differ(place / first.name, place / name)
+    vocabulary = None if (place / name / META).is_file() else first.classes
+    second = load_tokens(name, folder, first.train.context, None, first.test.windows, vocabulary)
+    if differs or second.classes != first.classes:
+        raise RekindleError(
+            expected=f"both texts in tokens of one tokenizer, that of {first.name!r}: one that every text can have is "
+            "bytes",
+            got=differs
+            or f"a vocabulary of {second.classes:,} in {name!r}, and of {first.classes:,} in {first.name!r}",
+            fix=f"prepare it with the same one: rekindle data prepare {name} FILE --like {first.name} --replace",
+        )
+    return second
+
+
+def _tokenizers_differ(one: Path, other: Path) -> str:
+    """Return how the tokenizers of two folders differ, or nothing; a folder that does not tell is taken at its word."""
+    first, second = read_meta(one), read_meta(other)
+    if first is None or second is None:
+        return ""
+    if (first.tokenizer == "bytes") != (second.tokenizer == "bytes"):
+        return f"{second.tokenizer} in {other.name!r}, and {first.tokenizer} in {one.name!r}"
+    files = [folder / TOKENIZER for folder in (one, other)]
+    if all(file.is_file() for file in files) and len({json.dumps(_merges(file)) for file in files}) > 1:
+        return f"{second.tokenizer} in both, but made of other texts: {TOKENIZER} in {other.name!r} differs"
+    return ""
+
+
+def _merges(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text("utf-8"))["model"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RekindleError(
+            expected=f"the tokenizer that `rekindle data prepare` wrote to {file}",
+            got=f"a file that cannot be read: {error}",
+            fix="prepare the text again with --replace",
+        ) from error
+
+
 def _vocabulary(name: str, folder: Path, meta: Meta | None, given: int | None) -> int:
     if meta is not None and given in (None, meta.vocabulary):
         return meta.vocabulary

@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from rekindle.errors import SettingsError
-from rekindle.lab.data.catalog import load
+from rekindle.lab.data.bins import load_second
 from rekindle.lab.data.dataset import Dataset
 from rekindle.methods.frozen_settings import settings
 from rekindle.training.schedules import Linear
@@ -67,14 +67,7 @@ class LmContinual:
         """Yield pretraining and continued pretraining."""
         self._check()
         first, held = _tokens(data)
-        second = load(f"{self.to}:context={first.context},windows={held.windows}", seed)
-        other, other_held = _tokens(second)
-        if second.classes != data.classes:
-            raise SettingsError(
-                expected=f"both texts in tokens of one tokenizer: a vocabulary of {data.classes:,} as in {data.name!r}",
-                got=f"one of {second.classes:,} in {self.to!r}",
-                fix="prepare both with the same tokenizer, or one `rekindle data prepare` for each with bytes",
-            )
+        other, other_held = _tokens(load_second(self.to, data))
         if self.to_tokens is not None:
             other = replace(other, streams={name: text[: self.to_tokens] for name, text in other.streams.items()})
         schedule = Linear(to=self.floor)
