@@ -95,7 +95,9 @@ def shown(value: float, score: str, sign: str = "") -> str:
         >>> shown(0.912, "accuracy"), shown(0.01, "minus loss", "+")
         ('91.2', '+0.01')
     """
-    return f"{100 * value:{sign}.1f}" if score == "accuracy" else f"{value:{sign}.3g}"
+    if score == "accuracy":
+        return f"{100 * value:{sign}.1f}"
+    return f"{value:{sign}.3g}" if sign else f"{value:.4g}"  # losses of several nats differ in the third decimal
 
 
 def shown_gap(gap: Gap | None, score: str) -> str:
