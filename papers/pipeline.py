@@ -75,7 +75,8 @@ def study_with_data(experiment: Experiment, preset: Preset) -> Study:
             got="no such files",
             fix=f"set REKINDLE_DATA to a folder that has {first}/train.npz and {first}/test.npz, or fetch with "
             f"`python -c \"import rekindle as rk; rk.lab.data.download('{first}')\"` "
-            "(needs network and pip install 'rekindle[hub]'); for text `rekindle data prepare`",
+            f"(needs network and pip install 'rekindle[hub]'); a text has {first}/train.bin and {first}/val.bin, which "
+            f"`rekindle data prepare {first} FILE` writes",
         )
     return study
 

@@ -62,7 +62,7 @@ choice = Experiment(
     "fire-language-choice",
     PAPER,
     "4.2 and C, what they leave open",
-    "Of a language model FIRE treats queries and keys, all matrices, or the tied head too: which, and how far?",
+    "Queries and keys are enough: treating more of an overtrained language model, or further, does not end lower.",
     measures=(
         Measure(LATER, "loss"),
         Measure(SOON, "loss", "step", step=100),
