@@ -62,6 +62,7 @@ class Measure:
             "gap": the value at the last boundary minus the value before it.
             "step": the row of the last stage after `step` steps.
             "first": the end of the first stage.
+            "rebound": that value minus the lowest of the first stage.
             "ends": the mean over the ends of all stages.
             "late": the mean over the ends of the last quarter of the stages.
             "trend": that mean minus the same mean over the first quarter.
@@ -71,7 +72,7 @@ class Measure:
 
     name: str = "accuracy"
     column: str = "accuracy"
-    at: Literal["last", "step", "best", "rise", "boundary", "gap", "first", "ends", "late", "trend"] = "last"
+    at: Literal["last", "step", "best", "rise", "boundary", "gap", "first", "rebound", "ends", "late", "trend"] = "last"
     scale: float = 1.0
     step: int = 0
 
@@ -134,6 +135,7 @@ class Experiment:
         where: Table, figure or section.
         claim: What it says, in one sentence.
         rules: How the verdict is found. They were written before the runs.
+        gates: Rules of the setting: where their claims do not hold, the other claims are not judged.
         paper_study: The published settings.
         cpu_study: The largest honest reduction for two cores; None if the published scale is small enough.
         published: The printed numbers, by condition and method.
@@ -148,6 +150,7 @@ class Experiment:
     where: str
     claim: str
     rules: tuple[Rule, ...] = ()
+    gates: tuple[Rule, ...] = ()
     paper_study: Study | None = None
     cpu_study: Study | None = None
     published: Mapping[CellName, Published] = field(default_factory=dict)

@@ -62,6 +62,9 @@ def _pick(rows: Sequence[Row], measure: Measure) -> list[Any]:
         at = [row for row in having if row["event"] == "boundary"][-1:]
         before = f"{column}_before"
         return [row[column] - (row[before] if measure.at == "gap" else 0.0) for row in at]
+    if measure.at == "rebound":
+        first = [row[column] for row in having if row["stage"] == having[0]["stage"] and row["event"] != "boundary"]
+        return [first[-1] - min(first)] if first else []
     return _of_ends([row[column] for row in having if row["event"] == "end"], measure.at)
 
 

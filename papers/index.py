@@ -62,12 +62,14 @@ def find_rows(experiment: Experiment, folder: Path = HERE) -> Path | None:
 
 
 def claim_lines(rows: Sequence[Row]) -> Lines:
-    """Return for each claim its words, what was measured and the verdict; its comparisons are the rows before it."""
+    """Return for each claim its words, what was measured and the verdict; comparisons and parts are the rows before."""
     lines: Lines = []
     compared: list[str] = []
     for row in rows:
         if row["kind"] == "comparison":
             compared.append(f"{row['claim']}: {row.get('measured', math.nan):+.3g} ({row['wins']} of {row['n']})")
+        elif row["kind"] == "part" and row.get("measured") is not None:
+            compared.append(f"{row['claim']}: {row['measured']:.3g}, n={row['n']}")
         elif row["kind"] == "claim":
             own = "" if row.get("measured") is None else f"{row['measured']:.3g}, n={row['n']}"
             lines.append([row["claim"], "; ".join(compared) or own, row["verdict"]])

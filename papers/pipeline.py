@@ -12,11 +12,13 @@ from typing import Any
 from papers.experiment import Experiment, Preset, Row, Study
 from papers.extract import observe
 from papers.markdown import page
+from papers.rules import HOLDS
 from rekindle.errors import RekindleError
 from rekindle.lab.data import cache
 from rekindle.lab.runs import Engine, Listen, Run, Store, Summary, read_lines, run_sweep, to_lines, versions
 
 REDUCED = "not compared: reduced"
+GATED = "not judged: a gate does not hold"
 
 
 class ReproduceError(RekindleError):
@@ -65,7 +67,7 @@ def study_with_data(experiment: Experiment, preset: Preset) -> Study:
         ReproduceError: The experiment waits for something, or data are missing.
     """
     study = find_study(experiment, preset)
-    missing = [name for name in study.data() if not (cache() / name / "train.npz").is_file()]
+    missing = [name for name in study.data() if not _is_there(name)]
     if missing:
         first = missing[0]
         raise ReproduceError(
@@ -73,9 +75,15 @@ def study_with_data(experiment: Experiment, preset: Preset) -> Study:
             got="no such files",
             fix=f"set REKINDLE_DATA to a folder that has {first}/train.npz and {first}/test.npz, or fetch with "
             f"`python -c \"import rekindle as rk; rk.lab.data.download('{first}')\"` "
-            "(needs network and pip install 'rekindle[hub]')",
+            f"(needs network and pip install 'rekindle[hub]'); a text has {first}/train.bin and {first}/val.bin, which "
+            f"`rekindle data prepare {first} FILE` writes",
         )
     return study
+
+
+def _is_there(name: str) -> bool:
+    """Tell whether the cache has a data set: images, or the tokens of a text."""
+    return any((cache() / name / file).is_file() for file in ("train.npz", "train.bin"))
 
 
 def list_runs(study: Study, seeds: int | None = None, device: str | None = None) -> list[Run]:
@@ -201,9 +209,16 @@ def _head(experiment: Experiment, preset: Preset) -> Row:
 def judge(experiment: Experiment, observations: Sequence[Row], comparable: bool = True) -> list[Row]:
     """Return the findings of all rules of an experiment.
 
-    Numbers of a reduced study get no verdict; published ones of settings that it does not have are left out.
+    Numbers of a reduced study get no verdict; published ones of settings that it does not have are left out. Claims get
+    none where a gate does not hold.
     """
-    found = [finding for rule in experiment.rules for finding in rule.judge(observations, experiment.published)]
+    gates, found = (
+        [finding for rule in rules for finding in rule.judge(observations, experiment.published)]
+        for rules in (experiment.gates, experiment.rules)
+    )
+    if any(row["kind"] == "claim" and row["verdict"] != HOLDS for row in gates):
+        found = [row if row["kind"] == "number" else row | {"verdict": GATED} for row in found]
+    found = gates + found
     run = {(one["condition"], one["method"]) for one in observations}
     return found if comparable else [_reduced(row) for row in found if _is_run(row, run)]
 

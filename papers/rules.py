@@ -167,6 +167,27 @@ class Within:
         return [{**row, "verdict": HOLDS if inside else FAILS if outside else UNDECIDED}]
 
 
+@dataclass(frozen=True)
+class Either:
+    """At least one of several rules holds.
+
+    Args:
+        claim: In words.
+        rules: Each of which is enough; none is a `Numbers`.
+    """
+
+    claim: str
+    rules: tuple[Rule, ...]
+
+    def judge(self, observations: Observations, published: PublishedNumbers) -> list[Row]:
+        """Return what each rule found, and one finding for the claim: it does not hold if none of them does."""
+        found = [rule.judge(observations, published) for rule in self.rules]
+        verdicts = [rows[-1]["verdict"] for rows in found]
+        verdict = HOLDS if HOLDS in verdicts else FAILS if set(verdicts) == {FAILS} else UNDECIDED
+        parts = [{**row, "kind": "part"} if row["kind"] == "claim" else row for rows in found for row in rows]
+        return [*parts, {"kind": "claim", "claim": self.claim, "verdict": verdict}]
+
+
 def pick(observations: Observations, method: str, measure: str, conditions: Sequence[str] | None = None) -> BySeed:
     """Return the numbers of a method by condition and seed."""
     return dict(_picked(observations, method, measure, conditions))

@@ -1,10 +1,13 @@
-"""All experiments of FIRE; here Table 1, and the two that cannot be run yet."""
+"""All experiments of FIRE; here Table 1, and the one that cannot be run yet."""
 
 from __future__ import annotations
 
 from papers.experiment import Experiment, Measure, Published, Study
 from papers.fire import PAPER
 from papers.fire.cost import cost, cost_small
+from papers.fire.language import figure_3
+from papers.fire.language_choice import choice
+from papers.fire.language_steps import steps
 from papers.fire.reduction import FIGURE
 from papers.fire.stages import class_incremental, continual, train_accuracy, warm_start
 from papers.fire.weights import figure_5a, figure_5b, figure_6, figure_7
@@ -38,14 +41,6 @@ table_1 = Experiment(
         "images there; with the published number the ratio would grow by about that factor.",
     ),
 )
-language = Experiment(
-    "fire-fig-3",
-    PAPER,
-    "Fig. 3",
-    "In continual pretraining of GPT-0.1B FIRE beats S&P and a full reset from every checkpoint.",
-    notes=(FIGURE,),
-    waits_for="the protocol lm_continual and its text data",
-)
 reinforcement = Experiment(
     "fire-fig-4",
     PAPER,
@@ -56,6 +51,7 @@ reinforcement = Experiment(
 )
 
 EXPERIMENTS = (
-    *(table_1, warm_start, continual, class_incremental, language, reinforcement),
+    *(table_1, warm_start, continual, class_incremental, figure_3, reinforcement),
     *(figure_5a, figure_5b, figure_6, figure_7, train_accuracy),
+    *(choice, steps),
 )

@@ -242,6 +242,7 @@ def fire_(
     first: bool = True,
     last: bool = True,
     heads: Literal['whole', 'each'] = 'whole',
+    tied: bool = False,
     blend: float = 1.0,
     skip: tuple[str, ...] = (),
     preset: Literal['cnn', 'vit', 'gpt', 'dqn', 'paper'] | None = None,
@@ -269,6 +270,7 @@ def fire_(
         first: Treat weights that read the model's input.
         last: Treat weights that write the model's output.
         heads: Treat a query or key projection as one matrix (whole) or head by head (each).
+        tied: Treat an embedding that is tied to the head, as the head. It is both the first and the last layer, and in a model with attention it needs attention='all'; a model without one is refused.
         blend: 0 keeps the old weights, 1 gives the isometry.
         skip: Patterns of tensor names to leave alone, as in `head.*`.
         preset: What was published for a family of networks, see the card: cnn, vit, gpt or dqn; paper is cnn. Beside it only blend and skip can be set.

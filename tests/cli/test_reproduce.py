@@ -20,7 +20,7 @@ def test_the_list_fits_a_terminal(capsys, monkeypatch):
     assert max(len(line) for line in lines) <= 80
     [line] = [line for line in lines if line.startswith("fire-table-1 ")]
     assert line.endswith("no data") and "min" in line
-    [line] = [line for line in lines if line.startswith("fire-fig-3 ")]
+    [line] = [line for line in lines if line.startswith("fire-fig-4 ")]
     assert "cannot be run yet" in line
 
 

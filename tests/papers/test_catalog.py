@@ -15,6 +15,7 @@ from rekindle.methods.spec import split
 from rekindle.training.examples import Examples
 
 GRAY, COLOR = (1, 28, 28), (3, 32, 32)
+TEXTS = ("wikitext103", "wikitext_bytes")
 SHAPES = {
     **dict.fromkeys(("mnist", "fashion_mnist"), GRAY),
     **dict.fromkeys(("cifar10", "cifar100", "svhn"), COLOR),
@@ -41,6 +42,13 @@ def shape_of(data):
     return (shape[0], int(settings["size"]), int(settings["size"])) if "size" in settings else shape
 
 
+def like(data, classes=10):
+    """Return what a network must know of data that are not there."""
+    if split(data)[0] in TEXTS:
+        return SimpleNamespace(shape=(int(split(data)[1].get("context", 1024)),), classes=256, is_text=True)
+    return SimpleNamespace(shape=shape_of(data), classes=classes)
+
+
 def test_names_are_unique():
     assert len(EXPERIMENTS) == sum(len(paper.EXPERIMENTS) for paper in PAPERS)
     assert all(name == e.name and name == name.lower() and " " not in name for name, e in EXPERIMENTS.items())
@@ -55,7 +63,7 @@ def test_specs_expand_and_networks_fit(name, preset):
     assert len(keys) == len({(cell.condition, cell.method) for cell, _ in placed})
     for data, model in {(run.data, run.model) for _, runs in placed for run in runs}:
         with torch.device("meta"):
-            build(model, SimpleNamespace(shape=shape_of(data), classes=10))
+            build(model, like(data))
 
 
 def published_conditions(found):
@@ -65,7 +73,7 @@ def published_conditions(found):
 def width_of(model, data):
     """Return the channels of a network's first convolution."""
     with torch.device("meta"):
-        built = build(model, SimpleNamespace(shape=shape_of(data), classes=10))
+        built = build(model, like(data))
     return next((m.out_channels for m in built.modules() if isinstance(m, torch.nn.Conv2d)), None)
 
 
@@ -73,7 +81,7 @@ def width_of(model, data):
 def test_narrower_networks_are_described(name):
     study = experiment(name).study("cpu")
     for data, model in {(run.data, run.model) for _, runs in study.runs(seeds=1) for run in runs}:
-        whole = f"{split(data)[0]}:size=64"
+        whole = data if split(data)[0] in TEXTS else f"{split(data)[0]}:size=64"
         narrow, wide = width_of(model, whole), width_of(split(model)[0], whole)
         if narrow != wide:
             assert FRACTIONS[wide // narrow] in study.reduced, model
@@ -98,13 +106,16 @@ def test_every_experiment_says_what_it_compares_with(name):
 def test_rules_name_what_is_measured(name):
     found = experiment(name)
     measures = {measure.name for measure in found.measures}
-    for rule in found.rules:
+    assert all(isinstance(rule, Numbers) or rule.claim for rule in (*found.gates, *found.rules))
+    rules = [one for rule in (*found.gates, *found.rules) for one in getattr(rule, "rules", (rule,))]
+    for rule in rules:
         assert rule.measure in measures
     study = found.study("cpu")
     if study.cells:
         methods, conditions = ({getattr(c, what) for c in study.cells} for what in ("method", "condition"))
-        for rule in (rule for rule in found.rules if not isinstance(rule, Numbers)):
-            assert {rule.method, *getattr(rule, "than", ())} <= methods
+        for rule in (rule for rule in rules if not isinstance(rule, Numbers)):
+            others = {*getattr(rule, "than", ()), getattr(rule, "minus", None)} - {None}
+            assert {rule.method, *others} <= methods
             assert rule.conditions is None or set(rule.conditions) & conditions
             assert set(rule.conditions or ()) <= conditions | published_conditions(found)
 

@@ -30,5 +30,13 @@ def test_late_is_the_last_quarter():
     assert value(rows, Measure(at="trend")) == 6.5 - 0.5
 
 
+def test_the_rebound_of_the_first_stage():
+    losses = [(0, "epoch", 3.0), (0, "epoch", 2.0), (0, "end", 2.5), (1, "boundary", 9.0), (1, "end", 1.0)]
+    rows = [{"stage": stage, "event": event, "loss": loss} for stage, event, loss in losses]
+    assert value(rows, Measure(column="loss", at="rebound")) == pytest.approx(0.5)
+    assert value(rows[:2], Measure(column="loss", at="rebound")) == 0.0, "it still falls"
+    assert value(rows, Measure(column="other", at="rebound")) is None
+
+
 def test_of_one_stage_there_is_no_rise():
     assert value(ROWS[:1], Measure(at="rise")) is None

@@ -32,6 +32,15 @@ def test_published_settings_come_before_reduced_ones(tmp_path):
         assert find_rows(found, tmp_path) == path
 
 
+def test_parts_stand_in_the_line_of_their_claim():
+    rows = [
+        {"kind": "part", "claim": "a is close", "measured": 0.25, "n": 5, "verdict": "holds"},
+        {"kind": "part", "claim": "beats all", "verdict": "not decided"},
+        {"kind": "claim", "claim": "one or the other", "verdict": "holds"},
+    ]
+    assert claim_lines(rows) == [["one or the other", "a is close: 0.25, n=5", "holds"]]
+
+
 def test_comparisons_stand_in_the_line_of_their_claim():
     rows = [
         {"kind": "number", "verdict": "agrees"},

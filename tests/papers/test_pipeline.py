@@ -9,6 +9,7 @@ import pytest
 from papers.catalog import EXPERIMENTS
 from papers.experiment import Study, cells
 from papers.pipeline import (
+    GATED,
     REDUCED,
     ReproduceError,
     judge,
@@ -18,6 +19,7 @@ from papers.pipeline import (
     run_experiment,
     study_with_data,
 )
+from papers.rules import Within
 from rekindle.lab.runs import execute
 from tests.papers.tiny import BASE, TINY
 
@@ -49,6 +51,31 @@ def test_published_and_measured_side_by_side(tmp_path):
     assert {row["entry"] for row in rows} == {"tiny-table-1"} and "torch" in rows[0]["versions"]
     assert (tmp_path / "tiny-table-1.cpu.md").read_text() == result.page
     assert len((tmp_path / "tiny-table-1.cpu.observations.jsonl").read_text().splitlines()) == 4
+
+
+@pytest.mark.parametrize(("low", "expected"), [(0.5, "holds"), (5.0, GATED)])
+def test_claims_are_judged_behind_their_gates_only(low, expected):
+    gated = replace(TINY, gates=(Within("gate", "BL", low=low),), published={})
+    seen = [
+        {"condition": "1", "method": method, "seed": seed, "accuracy": level + seed / 100}
+        for method, level in (("BL", 1.0), ("WELSR", 2.0))
+        for seed in range(5)
+    ]
+    gate, *numbers, comparison, claim = judge(gated, seen)
+    assert gate["verdict"] == ("holds" if expected == "holds" else "does not hold")
+    assert comparison["verdict"] == claim["verdict"] == expected
+    assert [row["verdict"] for row in numbers] == ["", ""], "numbers stay"
+
+
+def test_text_in_the_cache_counts_as_data(tmp_path, monkeypatch):
+    monkeypatch.setenv("REKINDLE_DATA", str(tmp_path))
+    text = replace(TINY, paper_study=Study(cells(BASE, {"1": {"data": "words"}}, {"BL": "none"})))
+    with pytest.raises(ReproduceError, match="words") as missing:
+        study_with_data(text, "paper")
+    assert "rekindle data prepare" in missing.value.fix
+    (tmp_path / "words").mkdir()
+    (tmp_path / "words" / "train.bin").write_bytes(b"12")
+    assert study_with_data(text, "paper").data() == ("words",)
 
 
 def test_stopped_it_goes_on(tmp_path):
@@ -144,8 +171,8 @@ def test_missing_data_raise_before_anything_runs(tmp_path, monkeypatch):
 
 
 def test_an_experiment_that_waits_says_for_what():
-    with pytest.raises(ReproduceError, match="lm_continual"):
-        study_with_data(EXPERIMENTS["fire-fig-3"], "paper")
+    with pytest.raises(ReproduceError, match="rl_midpoint"):
+        study_with_data(EXPERIMENTS["fire-fig-4"], "paper")
 
 
 def test_results_are_in_the_folder_of_the_paper_where_there_is_one(tmp_path):

@@ -3,7 +3,7 @@
 import pytest
 
 from papers.experiment import Published
-from papers.rules import Larger, Numbers, Within, overall
+from papers.rules import Either, Larger, Numbers, Within, overall
 
 pytest.importorskip("scipy")
 
@@ -105,3 +105,15 @@ def test_within_of_a_paired_difference():
     both = seen("m", [11.0, 22.0, 33.0]) + seen("n", [10.0, 21.0, 32.0])
     assert verdict(Within("", "m", 0.9, 1.1, minus="n"), both) == "holds"
     assert verdict(Within("", "m", 0.9, 1.1, minus="other"), both) == "not decided"
+
+
+@pytest.mark.parametrize(
+    ("gain", "mean", "expected"),
+    [(1, 0.0, "holds"), (-1, 9.0, "holds"), (-1, 0.0, "does not hold"), (0, 0.0, "not decided")],
+)
+def test_either_of_two(gain, mean, expected):
+    rule = Either("one or the other", (Larger("more", "new", ("old",)), Within("high", "other", low=8.0)))
+    found = seen("old", BASE) + seen("new", [b + gain for b in BASE]) + seen("other", [mean, mean + 0.01])
+    rows = rule.judge(found, {})
+    assert [row["kind"] for row in rows] == ["comparison", "part", "part", "claim"]
+    assert (rows[-1]["claim"], rows[-1]["verdict"]) == ("one or the other", expected)

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import rekindle as rk
+from rekindle.errors import PlanError, SettingsError
 from rekindle.testing.zoo import ZOO
 
 
@@ -139,3 +140,63 @@ def test_the_preset_of_dqn_says_what_it_cannot_draw():
     assert all("pass reference=" in skip.reason for skip in record.skips)
     assert {row.tensor.partition(".")[0] for row in record.rows if row.changed} == {"normed"}
     assert len([row for row in record.rows if row.changed]) == 3, "gain, direction and bias"
+
+
+@pytest.mark.parametrize("name", ["gpt", "gpt2"])
+@pytest.mark.parametrize("way", ["traced", "named"])
+def test_the_preset_of_language_models_is_five_cubic_steps_on_all_with_the_tied_head(name, way):
+    (model, example), (twin, _) = built(name), built(name)
+    shown = example if way == "traced" else None
+    preset = rk.fire_(model, preset="gpt", example=shown)
+    spelled = rk.apply_("fire:attention=all,tied=true,solver=newton_schulz,iterations=5", twin, example=shown)
+    for (tensor, one), other in zip(model.named_parameters(), twin.parameters(), strict=True):
+        assert torch.equal(one, other), tensor
+    assert [(row.tensor, row.changed) for row in preset.rows] == [(row.tensor, row.changed) for row in spelled.rows]
+    assert chosen_skips(preset) == chosen_skips(spelled)
+
+
+def test_a_tied_embedding_is_treated_when_asked_for_and_left_with_a_hint_otherwise():
+    model, example = built("gpt")
+    planned = rk.plan("fire:attention=all,tied=true,solver=exact", model, example=example)
+    assert "wte.weight" in {edit.tensor for edit in planned.edits} and chosen_skips(planned) == {"wpe.weight"}
+    old = model.wte.weight.detach().clone()
+    rk.fire_(model, example=example, attention="all", tied=True, solver="exact")
+    values = torch.linalg.svdvals(model.wte.weight.detach())
+    assert values.allclose(torch.tensor(math.sqrt(old.shape[0] / old.shape[1])), atol=1e-4), "words are outputs"
+    assert model.lm_head.weight is model.wte.weight
+    left = rk.plan("fire:attention=all", built("gpt")[0], example=example)
+    [reason] = [skip.reason for skip in left.skips if skip.tensor == "wte.weight"]
+    assert "tied=True" in reason
+
+
+def test_tied_is_refused_where_it_would_change_nothing():
+    model, example = built("llama")
+    before = {n: p.detach().clone() for n, p in model.named_parameters()}
+    with pytest.raises(PlanError, match="two tensors") as refused:
+        rk.fire_(model, example=example, attention="all", tied=True)
+    assert "leave out tied" in refused.value.fix
+    assert all(torch.equal(before[n], p) for n, p in model.named_parameters())
+    model, example = built("gpt")
+    with pytest.raises(PlanError, match="attention='qk'") as refused:
+        rk.fire_(model, example=example, tied=True)
+    assert "add attention='all'" in refused.value.fix
+    for other in ("first=false", "last=false"):
+        with pytest.raises(SettingsError, match="is both layers"):
+            rk.method(f"fire:attention=all,tied=true,{other}")
+    with pytest.raises(SettingsError, match="preset='gpt' alone"):
+        rk.method("fire:preset=gpt,tied=true")
+
+
+def test_tied_needs_no_word_about_attention_where_there_is_none():
+    class Recurrent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.rnn, self.head = nn.Embedding(9, 4), nn.RNN(4, 4), nn.Linear(4, 9, bias=False)
+            self.head.weight = self.words.weight
+
+        def forward(self, tokens):
+            return self.head(self.rnn(self.words(tokens))[0])
+
+    model, example = Recurrent(), torch.zeros(2, 3, dtype=torch.long)
+    assert "words.weight" not in {edit.tensor for edit in rk.plan("fire", model, example=example).edits}
+    assert "words.weight" in {edit.tensor for edit in rk.plan("fire:tied=true", model, example=example).edits}

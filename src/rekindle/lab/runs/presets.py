@@ -1,9 +1,10 @@
 """The papers' settings as runs: protocol, data, network, optimizer, and the best value of each method.
 
-FIRE (F): E.1 and Tables 6 to 9. Soft weight rescaling (S): 4.1 to 4.3 and Table 4; Tables 2 and 3 are not in it,
-because our copy of them cannot be read. Frozen weights (Z): 6.5 and Tables 6 to 8. Layerwise reinitialization (L):
-1.1, C. The rows that start from ImageNet want a folder `imagenet` in the cache: there are no pretrained weights here.
-Of their augmentations (KMNIST, EMNIST, Patch Camelyon) only what the run's `augment` says is done.
+FIRE (F): E.1 and Tables 6 to 9; E.2 and Table 10 are in `presets_language`. Soft weight rescaling (S): 4.1 to 4.3 and
+Table 4; Tables 2 and 3 are not in it, because our copy of them cannot be read. Frozen weights (Z): 6.5 and Tables 6 to
+8. Layerwise reinitialization (L): 1.1, C. The rows that start from ImageNet want a folder `imagenet` in the cache:
+there are no pretrained weights here. Of their augmentations (KMNIST, EMNIST, Patch Camelyon) only what the run's
+`augment` says is done.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from rekindle.errors import SettingsError
+from rekindle.lab.runs.presets_language import LANGUAGE_BEST, LANGUAGE_RUNS
 
 Fields = dict[str, Any]
 
@@ -116,7 +118,7 @@ def _all() -> dict[str, Fields]:
             "data": "oxford_pets",
             "model": model,
         }
-    return made | _task_changes()
+    return made | _task_changes() | LANGUAGE_RUNS
 
 
 RUNS: dict[str, Fields] = _all()
@@ -170,6 +172,8 @@ _THREE_BLOCKS = "layerwise:blocks=layers.0|layers.1|layers.2"
 
 # The best values of each method, by run and method.
 BEST: dict[str, dict[str, str]] = {name: _best_of_fire(*values) for name, values in _BEST.items()} | {
+    # F, Table 10
+    **LANGUAGE_BEST,
     # S, Table 4
     "rescaling.generalization.mnist": _best_of_rescaling("1e-5", "soft_rescale:strength=1e-4"),
     "rescaling.generalization.cifar10": _best_of_rescaling("1e-2", "soft_rescale:strength=1e-3"),

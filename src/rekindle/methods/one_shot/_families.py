@@ -23,12 +23,13 @@ Family = Literal["qk", "all", "cnn", "vit", "gpt", "dqn", "paper"]
 COMPUTED = "its layer uses a value computed from it, which cannot be set"
 
 
-def reason_to_leave(weight: Weight, graph: UnitGraph, family: Family) -> str:
-    """Return why a weight is not made an isometry in a family, or nothing."""
+def reason_to_leave(weight: Weight, graph: UnitGraph, family: Family, tied: bool = False) -> str:
+    """Return why a weight is not made an isometry in a family, or nothing; `tied` is the setting of fire."""
     if weight.computed:
         return COMPUTED
-    if weight.role == "embedding" and not (family == "gpt" and weight.tied):
-        return "an embedding" + (", tied to the head" if weight.tied else "")
+    if weight.role == "embedding" and not (tied and weight.tied):
+        hint = "; tied=True treats it, as the head" if family == "all" else ""
+        return "an embedding" + (f", tied to the head{hint}" if weight.tied else "")
     if family in ("qk", "vit") and weight.role not in ("q", "k"):
         if family == "vit":
             return "neither query nor key, and preset='vit' treats nothing else"
@@ -83,6 +84,27 @@ def refuse_unknown_roles(graph: UnitGraph, evidence: Evidence, family: Family) -
             got=f"no example{unclear}",
             fix="pass example= with an input of your model, or attention='all' (or preset='cnn') to treat every "
             "weight alike",
+        )
+
+
+def refuse_without_tied_head(graph: UnitGraph, family: Family) -> None:
+    """Refuse a graph in which tied=True would change nothing.
+
+    Raises:
+        PlanError: No embedding is tied to the head, or the head is not among the weights that are treated.
+    """
+    if not any(weight.role == "embedding" and weight.tied for weight in graph.weights):
+        raise PlanError(
+            expected="an embedding that is tied to the head, for fire with tied=True",
+            got="a model without: its embedding and its head, if it has them, are two tensors",
+            fix="leave out tied; attention='all' treats a head of its own",
+        )
+    if family == "qk" and has_attention(graph):
+        raise PlanError(
+            expected="attention='all' for fire with tied=True: in a model with attention the head is treated with all "
+            "other weights or not at all",
+            got="attention='qk', which treats queries and keys and nothing else",
+            fix="add attention='all', or leave out tied",
         )
 
 

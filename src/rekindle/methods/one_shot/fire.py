@@ -39,6 +39,7 @@ from rekindle.methods.one_shot._families import (
     redraw_linear,
     refuse_unclear,
     refuse_unknown_roles,
+    refuse_without_tied_head,
 )
 
 COEFFICIENTS = {"newton_schulz": CUBIC, "quintic": QUINTIC, "muon": MUON}
@@ -55,9 +56,10 @@ CARD = Card(
     "isometry (DfI) zero. Linear: scale = sqrt(out/in). Convolution: kernel position by kernel position, "
     "scale = sqrt(out/in)/(positions). In a model with attention the queries and keys and nothing else, in any other "
     "every linear and convolution weight; attention='all' takes every one in any model. Biases, normalization and "
-    "embeddings stay. Presets are what was published for a family: cnn (every linear and convolution weight, ten cubic "
-    "steps), vit (queries and keys, ten), gpt (all of attention, the MLPs and the head with the embedding tied to it, "
-    "five), dqn (convolutions, ten; linear layers are drawn afresh, biases too).",
+    "embeddings stay; tied=True takes an embedding that is tied to the head, too, as the head. Presets are what was "
+    "published for a family: cnn (every linear and convolution weight, ten cubic steps), vit (queries and keys, ten), "
+    "gpt (all of attention, the MLPs and the head with the embedding tied to it, five), dqn (convolutions, ten; linear "
+    "layers are drawn afresh, biases too).",
     when="When new data arrive and the network was trained long on the old: it restores an even spectrum and keeps the "
     "directions that were learned. Not on networks that you only want to evaluate: outputs change.",
     cost="About half of the published ten Newton-Schulz steps (auto), or about as much (exact); well below one epoch. "
@@ -75,7 +77,8 @@ CARD = Card(
         "convolutions shrinks activations (3x3: 0.24 of He's; Nature CNN: 0.03 after three layers).",
         "The paper restricts itself to queries and keys in vision transformers (C) and treats every weight of a GPT; "
         "the default is the first for every model with attention. preset='gpt' is the second, which raises the loss "
-        "of a fresh model.",
+        "of a fresh model; attention='all', tied=True is the same choice with any solver and number of steps. "
+        "`rekindle reproduce fire-language-choice` measures these choices side by side.",
         "A fused projection of queries, keys and values is split first, as the published code does for c_attn. "
         "Without an example that is done where names leave no doubt, and refused elsewhere. heads='each' (head by "
         "head) is ours.",
@@ -112,6 +115,8 @@ class Fire:
         first: Treat weights that read the model's input.
         last: Treat weights that write the model's output.
         heads: Treat a query or key projection as one matrix (whole) or head by head (each).
+        tied: Treat an embedding that is tied to the head, as the head. It is both the first and the last layer, and in
+            a model with attention it needs attention='all'; a model without one is refused.
         blend: 0 keeps the old weights, 1 gives the isometry.
         skip: Patterns of tensor names to leave alone, as in `head.*`.
         preset: What was published for a family of networks, see the card: cnn, vit, gpt or dqn; paper is cnn. Beside it
@@ -128,6 +133,7 @@ class Fire:
     first: bool = True
     last: bool = True
     heads: Literal["whole", "each"] = "whole"
+    tied: bool = False
     blend: Annotated[float, Field(ge=0, le=1)] = 1.0
     skip: tuple[str, ...] = ()
     preset: Preset | None = None
@@ -155,6 +161,12 @@ class Fire:
                 f"no tolerance with solver={self.solver!r}: only auto looks at it",
                 "leave out tolerance, or take solver='auto'",
             )
+        if self.tied and not (self.first and self.last):
+            self._refuse(
+                [name for name in ("first", "last", "tied") if name in given],
+                "first=True and last=True with tied=True: an embedding that is tied to the head is both layers",
+                "leave out tied, or first and last",
+            )
 
     def _refuse(self, names: list[str], expected: str, fix: str) -> None:
         got = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
@@ -174,6 +186,8 @@ class Fire:
                 fix="pass example= with an input of your model, or name the layers in skip= instead",
             )
         refuse_unknown_roles(graph, evidence, family)
+        if self.tied:
+            refuse_without_tied_head(graph, family)
         if self.blend == 0:
             return Edits()
         redrawn = family == "dqn"
@@ -194,7 +208,7 @@ class Fire:
     def _reason_to_skip(self, weight: Weight, graph: UnitGraph, family: Family) -> str:
         if matches(weight.tensor, self.skip):
             return "named in skip"
-        if reason := reason_to_leave(weight, graph, family):
+        if reason := reason_to_leave(weight, graph, family, tied=self.tied or family == "gpt"):
             return reason
         if (weight.role == "input" and not self.first) or (weight.role == "head" and not self.last):
             return f"the {'first' if weight.role == 'input' else 'last'} layer, which was asked to stay"
