@@ -47,9 +47,9 @@ options = {"optimizer": optimizer, "budget": asked.trial_steps, "seeds": asked.s
 found = rk.compare(model, batches(learned), batches(held)[:16], ways, **options)
 print(found)
 
-scores = {outcome.method: outcome.score.mean for outcome in found.outcomes if outcome.method != "fresh"}
-best = max(scores, key=lambda way: scores[way])
-callbacks = [] if best == "none" else [KeeperCallback(best, at="start")]
+clear = [one for one in found.outcomes if one.method != "fresh" and one.to_none is not None and one.to_none.better]
+best = max(clear, key=lambda one: one.score.mean).method if clear else None  # untreated, unless a treatment clearly helps
+callbacks = [KeeperCallback(best, at="start")] if best else []
 arguments = TrainingArguments(
     output_dir=asked.out, max_steps=asked.steps, learning_rate=asked.rate, per_device_train_batch_size=asked.batch
 )
