@@ -1,6 +1,8 @@
 """The callback in transformers' Trainer: what it does when, and that it leaves the rest of a training alone."""
 
 import logging
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -288,3 +290,9 @@ def test_what_is_trained_beside_adapters_is_treated(tmp_path):
 def test_a_module_is_no_trainer():
     with pytest.raises(KeeperError, match="Keeper"):
         KeeperCallback("fire").on_train_begin(None, None, None, model=nn.Linear(1, 1))
+
+
+def test_a_missing_package_is_named_with_what_installs_it():
+    code = "import sys; sys.modules['transformers'] = None; import rekindle.integrations.transformers"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode and "what to do: pip install 'rekindle[transformers]'" in done.stderr
