@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
+from rekindle.graph.adapters import adapters_in
 from rekindle.graph.constants import Constant
 from rekindle.graph.initializers import initializers_of
 from rekindle.graph.trace_key import Key
@@ -75,4 +76,5 @@ def of_model(graph: UnitGraph, model: nn.Module) -> UnitGraph:
         gains=dict(graph.gains),
         parameters=dict(graph.parameters),
         initializers={**graph.initializers, **initializers_of(model)},
+        adapters=adapters_in(model),
     )

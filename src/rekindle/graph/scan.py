@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from torch import nn
 
+from rekindle.graph.adapters import adapters_in
 from rekindle.graph.export import aliases_of, canonical_names
 from rekindle.graph.gates import recurrent_weights
 from rekindle.graph.initializers import gains_of, initializers_of
@@ -62,6 +63,7 @@ def scan(model: nn.Module) -> UnitGraph:
         traced=False,
         roles_known=roles_are_known(found, attention),
         unclear=unclear,
+        adapters=adapters_in(model),
     ).leaving_out(not_plain_in(model))
 
 

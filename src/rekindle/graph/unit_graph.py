@@ -52,6 +52,8 @@ class UnitGraph:
         steps: What `lipschitz` reads, computed then.
         not_plain: Tensors that hold no plain floats, with the reason; see `graph.plain`. They are parameters like
             others and may have slots, but no weight and no initializer: nothing is computed from their values.
+        adapters: Parameters that belong to an adapter of PEFT, with the reason to leave them alone; see
+            `graph.adapters`. They have weights and slots like others.
     """
 
     weights: tuple[Weight, ...]
@@ -71,6 +73,7 @@ class UnitGraph:
     homogeneity: Lazy[Homogeneity] = field(default_factory=lambda: known(Homogeneity()), repr=False)
     steps: Lazy[Steps] = field(default_factory=lambda: known(Steps()), repr=False)
     not_plain: Mapping[str, str] = field(default_factory=dict)
+    adapters: Mapping[str, str] = field(default_factory=dict)
     _by_name: dict[str, Group] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:

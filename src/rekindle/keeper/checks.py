@@ -49,8 +49,11 @@ def refuse_nothing_to_recycle(
             )
 
 
-def refuse_nothing_to_keep(model: nn.Module, graph: UnitGraph) -> None:
-    """Refuse a model of which no parameter can be computed with: none holds plain floats, or they have no values."""
+def refuse_nothing_to_keep(model: nn.Module, graph: UnitGraph, *, frozen: bool = False) -> None:
+    """Refuse a model of which no parameter can be treated.
+
+    None holds plain floats, they have no values, or all that are trained belong to adapters.
+    """
     empty = valueless(parameters_of(model))
     if empty:
         raise KeeperError(
@@ -64,6 +67,15 @@ def refuse_nothing_to_keep(model: nn.Module, graph: UnitGraph) -> None:
             expected="a model with parameters of plain floats",
             got=f"none; {name}: {why}",
             fix="add trained parameters (adapters) to it, or take the model before it was converted",
+        )
+    trained = [name for name, p in parameters_of(model).items() if p.requires_grad or frozen]
+    if graph.adapters and all(name in graph.adapters or name in graph.not_plain for name in trained):
+        name, why = next(iter(graph.adapters.items()))
+        raise KeeperError(
+            expected="trained parameters that are no adapters",
+            got=f"adapters alone; {name}: {why}",
+            fix="pass frozen=True to treat the base under the adapters (an adapter saved alone does not hold that), or "
+            "train modules of their own (modules_to_save)",
         )
 
 

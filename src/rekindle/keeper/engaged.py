@@ -87,7 +87,7 @@ def engage(
     """
     around = Surroundings(model)
     graph = graph_of(model, example, graph, methods)
-    refuse_nothing_to_keep(model, graph)
+    refuse_nothing_to_keep(model, graph, frozen=frozen)
     watch: Watch | None = None
     try:
         watch, skipped = begin_watching(methods, model, graph, example, frozen=frozen)

@@ -50,6 +50,7 @@ from rekindle.methods.registry import methods as methods_of
 from rekindle.methods.state import MethodState, StartingWeights
 from rekindle.methods.treatment import Treatment
 from rekindle.observe import Data, Loss, Reference, gather
+from rekindle.observe.distributed import processes
 from rekindle.seeds import seed_of
 
 
@@ -60,6 +61,7 @@ class Keeper:
 
     Attributes:
         steps: Number of calls of `step`, skipped ones left out.
+        boundaries: Number of calls of `boundary`.
         recycled: How many units were recycled so far, by group.
         records: What recyclers did, the last 1,000 times.
         skipped: Groups that recyclers cannot treat, and parameters that no method can, with the reason.
@@ -104,7 +106,7 @@ class Keeper:
         self._at_boundaries = tuple(one for one in every if kind_of(one) == "one-shot")
         self._example, self._graph, self._reference, self._seed = example, graph, reference, seed
         self._copies, self._frozen, self._optimizer_state = copies, frozen, optimizer_state
-        self.steps = self._boundaries = 0
+        self.steps = self.boundaries = 0
         self.recycled: Counter[str] = Counter()
         self.records: deque[RecyclingRecord] = deque(maxlen=1000)
         self._model: nn.Module | None = None
@@ -132,7 +134,7 @@ class Keeper:
         if self._per_step or self._at_boundaries:
             refuse_strangers(optimizers, inner, KeeperError)
         followers(self._copies, inner)
-        self._distributed = is_distributed(model)
+        self._distributed = is_distributed(model) or processes() > 1
         if self._distributed:
             refuse_structural(self._at_boundaries)
         self._optimizers[:] = optimizers
@@ -258,16 +260,16 @@ class Keeper:
             self._reference,
             self._copies,
             self._frozen,
-            seed_of(self._seed, "boundary", str(self._boundaries + 1)),
+            seed_of(self._seed, "boundary", str(self.boundaries + 1)),
         )
         treatment = Treatment(chosen, self._model, self._optimizers, given, optimizer_state=self._optimizer_state)
-        around, before = Surroundings(), (self._boundaries, self._graph, self._engaged)
+        around, before = Surroundings(), (self.boundaries, self._graph, self._engaged)
         try:
             with self.paused(unhooked=any(changes_structure(one) for one in chosen)):
                 records = treatment.carry_out(self._spread if self._distributed and data is not None else None)
             if any(record.surgery for record in records):
                 self._begin_anew()
-            self._boundaries += 1
+            self.boundaries += 1
             return records
         except BaseException:  # all or nothing: a boundary that cannot be told of has not been
             around.restore()
@@ -288,7 +290,7 @@ class Keeper:
     def _put_back(self, boundaries: int, graph: UnitGraph | None, engaged: Engaged | None) -> None:
         if self._engaged is not None and self._engaged is not engaged:
             self._engaged.close()
-        self._boundaries, self._graph, self._engaged = boundaries, graph, engaged
+        self.boundaries, self._graph, self._engaged = boundaries, graph, engaged
         if engaged is not None:
             engaged.open()
             engaged.look_ahead(self.steps + 1)
@@ -338,7 +340,7 @@ class Keeper:
         assert self._model is not None
         return {
             "steps": self.steps,
-            "boundaries": self._boundaries,
+            "boundaries": self.boundaries,
             "seed": self._seed,
             "recycled": dict(self.recycled),
             "methods": [str(one) for one in self._per_step],
@@ -354,7 +356,7 @@ class Keeper:
         """
         self._check()
         refuse_state(state, [str(one) for one in self._per_step], self._seed)
-        self.steps, self._boundaries = state["steps"], state["boundaries"]
+        self.steps, self.boundaries = state["steps"], state["boundaries"]
         self.recycled = Counter(state["recycled"])
         for one, saved in zip(self._working(), state["running"], strict=True):
             one.load_state_dict(copied(saved))

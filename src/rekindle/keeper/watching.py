@@ -29,7 +29,7 @@ def begin_watching(
     wanted = [quantity for one in methods for quantity in getattr(one, "observes", ())]
     recyclers = [one for one in methods if one.kind == "recycler"]
     if not wanted and not recyclers:
-        return None, dict(graph.not_plain)
+        return None, {**graph.adapters, **graph.not_plain}
     if example is None:
         raise KeeperError(
             expected="example= for recyclers, which must see where units are written and read",
@@ -37,7 +37,7 @@ def begin_watching(
             fix="pass example= with an input of your model",
         )
     groups, skipped = recyclable(graph, () if frozen else frozen_in(model))
-    skipped |= graph.uncovered
+    skipped |= {**graph.adapters, **graph.uncovered}
     watch = Watch(model, groups, wanted, example) if wanted else None
     try:
         unseen = watch.unseen if watch is not None else {}

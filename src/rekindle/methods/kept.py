@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from torch import nn
 
-from rekindle.edits.edit import Edits, Skip
+from rekindle.edits.edit import Edit, Edits, Skip
 from rekindle.edits.transaction import Target
 from rekindle.graph import UnitGraph
 from rekindle.graph.modules import parameters_of
@@ -31,7 +31,7 @@ def frozen_in(model: Target) -> frozenset[str]:
 
 
 def kept_in(model: Target, graph: UnitGraph, *, frozen: bool) -> dict[str, str]:
-    """Return the tensors that stay as they are, with the reason: frozen ones, and those that hold no plain floats.
+    """Return the tensors that stay as they are, with the reason: frozen ones, adapters, and what holds no plain floats.
 
     Args:
         model: The model or its state dict.
@@ -39,15 +39,16 @@ def kept_in(model: Target, graph: UnitGraph, *, frozen: bool) -> dict[str, str]:
         frozen: Whether frozen ones are to be treated too.
     """
     still = frozen_in(model) if not frozen else frozenset()
-    return {**dict.fromkeys(sorted(still), FROZEN), **graph.not_plain}
+    return {**dict.fromkeys(sorted(still), FROZEN), **graph.adapters, **graph.not_plain}
 
 
 def without_kept(content: Edits, graph: UnitGraph, kept: Mapping[str, str]) -> Edits:
     """Return a plan without edits of tensors that stay, and of those that make sense only together with one."""
     if not kept:
         return content
-    bound = _bound(graph)
-    edits, skips = [], dict.fromkeys(_retold(skip, graph) for skip in content.skips)
+    bound, first = _bound(graph), {**graph.adapters, **graph.not_plain}
+    edits: list[Edit] = []
+    skips: dict[Skip, None] = {}  # what would have been edited comes first: it is the reason when nothing is left
     for edit in content.edits:
         others = {*bound.get(edit.tensor, ())} & kept.keys() | set(edit.reads) & graph.not_plain.keys()
         if edit.tensor in kept:
@@ -56,12 +57,13 @@ def without_kept(content: Edits, graph: UnitGraph, kept: Mapping[str, str]) -> E
             skips[Skip(edit.tensor, _together(min(others), kept))] = None
         else:
             edits.append(edit)
+    skips |= dict.fromkeys(_retold(skip, first) for skip in content.skips)
     return replace(content, edits=tuple(edits), skips=tuple(skips))
 
 
-def _retold(skip: Skip, graph: UnitGraph) -> Skip:
-    """Return a skip with the reason that goes before all others: there is nothing to compute with."""
-    return Skip(skip.tensor, graph.not_plain.get(skip.tensor, skip.reason))
+def _retold(skip: Skip, first: Mapping[str, str]) -> Skip:
+    """Return a skip with the reason that goes before all others: nothing to compute with, or half of a product."""
+    return Skip(skip.tensor, first.get(skip.tensor.partition("[")[0], skip.reason))
 
 
 def _together(other: str, kept: Mapping[str, str]) -> str:

@@ -56,6 +56,9 @@ def _reason_to_skip(graph: UnitGraph, group: Group, frozen: Collection[str]) -> 
     odd = [s.tensor for s in (*group.incoming, *group.norms, *group.outgoing) if s.tensor in graph.not_plain]
     if odd:
         return f"{odd[0]}: {graph.not_plain[odd[0]]}"
+    halves = [s.tensor for s in (*group.incoming, *group.norms, *group.outgoing) if s.tensor in graph.adapters]
+    if halves:
+        return f"{halves[0]}: {graph.adapters[halves[0]]}"
     if group.through:
         return f"it also passes into {', '.join(group.through)} without a weight, and cannot be silenced"
     both = sorted({a.tensor for a in group.incoming for b in group.outgoing if _same_elements(graph, a, b)})

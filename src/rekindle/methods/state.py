@@ -46,15 +46,18 @@ class MethodContext:
     frozen: bool = False
 
     def trained(self) -> dict[str, Tensor]:
-        """Return the parameters that take gradients, by name; with `frozen` all of them that hold plain floats."""
+        """Return the parameters that take gradients, by name; with `frozen` all of them that hold plain floats.
+
+        Adapters are none of them.
+        """
         still = self.still()
         return {name: self.tensors[name] for name in parameters_of(self.model) if name not in still}
 
     def still(self) -> frozenset[str]:
-        """Return the names of the parameters that stay: frozen ones, and those that hold no plain floats."""
+        """Return the names of the parameters that stay: frozen ones, adapters, and those that hold no plain floats."""
         named = parameters_of(self.model).items()
         still = frozenset(name for name, p in named if not p.requires_grad and not self.frozen)
-        return still | self.graph.not_plain.keys()
+        return still | self.graph.not_plain.keys() | self.graph.adapters.keys()
 
 
 class StartingWeights(Mapping[str, Tensor]):

@@ -51,6 +51,8 @@ def matrices(context: MethodContext, skip: Collection[str]) -> tuple[list[Matrix
             left[weight.name] = "an embedding, whose rows are looked up and not multiplied"
         elif weight.computed:
             left[weight.name] = "the layer uses a value computed from it"
+        elif weight.tensor in context.graph.adapters:
+            left[weight.name] = context.graph.adapters[weight.tensor]
         elif not context.tensors[weight.tensor].requires_grad:
             left[weight.name] = "not trained"
         else:
@@ -66,7 +68,7 @@ def biases(context: MethodContext) -> dict[str, tuple[Weight, ...]]:
     for weight in context.graph.weights:
         by_tensor.setdefault(weight.tensor, []).append(weight)
     found: dict[str, dict[str, Weight]] = {}
-    odd = context.graph.not_plain
+    odd = {**context.graph.not_plain, **context.graph.adapters}
     for bias, tensor in (*_written_together(context), *_held_together(context)):
         if bias not in odd and context.tensors[bias].dim() == 1 and context.tensors[bias].requires_grad:
             found.setdefault(bias, {}).update({weight.name: weight for weight in by_tensor.get(tensor, ())})

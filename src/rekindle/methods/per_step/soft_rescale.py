@@ -26,7 +26,7 @@ from rekindle.methods import (
 )
 from rekindle.methods.last_layers import last_layers
 from rekindle.methods.per_step._fused import Factors, Norms, each_for_itself
-from rekindle.methods.per_step._rates import Rates
+from rekindle.methods.rates import Rates
 
 CARD = Card(
     title="Soft Weight Rescaling (SWR)",

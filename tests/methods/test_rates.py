@@ -13,7 +13,7 @@ from torch.optim.lr_scheduler import (
     StepLR,
 )
 
-from rekindle.methods.per_step._rates import Rates
+from rekindle.methods.rates import Rates
 
 
 def moves(make, steps, ratio=0.5, every=1):
