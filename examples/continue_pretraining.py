@@ -48,7 +48,7 @@ found = rk.compare(model, batches(learned), batches(held)[:16], ways, **options)
 print(found)
 
 clear = [one for one in found.outcomes if one.method != "fresh" and one.to_none is not None and one.to_none.better]
-best = max(clear, key=lambda one: one.score.mean).method if clear else None  # untreated, unless a treatment clearly helps
+best = max(clear, key=lambda one: one.score.mean).method if clear else None  # untreated, unless one clearly helps
 callbacks = [KeeperCallback(best, at="start")] if best else []
 arguments = TrainingArguments(
     output_dir=asked.out, max_steps=asked.steps, learning_rate=asked.rate, per_device_train_batch_size=asked.batch

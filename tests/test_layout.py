@@ -68,6 +68,7 @@ OF_MANY = {
     "metrics/test_theorems.py",
     "metrics/test_untouched.py",
     "papers/test_committed.py",
+    "test_examples.py",
     "papers/test_examples.py",
     "papers/test_public_names.py",
     "test_documentation.py",
