@@ -52,6 +52,7 @@ def main() -> None:
     for row in MEASURE[given.what](given):
         row = {"what": given.what, **row, "threads": given.threads, "turns": given.turns}
         row |= {"torch": torch.__version__, "cpu": torch.backends.cpu.get_cpu_capability()}
+        row = {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in row.items()}
         print(json.dumps(row), flush=True)
         with ROWS.open("a") as file:
             file.write(json.dumps(row) + "\n")
