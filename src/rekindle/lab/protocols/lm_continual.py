@@ -48,7 +48,9 @@ class LmContinual:
     """
 
     key: ClassVar[str] = "lm_continual"
-    after_boundary: ClassVar[tuple[str, ...]] = ("start", "share", "second_steps", "second_warmup", "second_evaluate")
+    after_boundary: ClassVar[tuple[str, ...]] = (
+        *("to_tokens", "share", "second_steps", "second_warmup", "second_evaluate", "start"),
+    )
 
     to: str = "openwebtext"
     to_tokens: Count | None = None
