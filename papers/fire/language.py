@@ -146,8 +146,8 @@ figure_3 = Experiment(
         _cpu(),
         seeds=SEEDS,
         minutes=80,
-        reduced=f"{SMALL_NETWORK}, {SECOND_TOKENS:,} bytes of Gutenberg instead of OpenWebText for {SECOND_STEPS:,} steps "
-        f"with {SHARE:.0%} of WikiText-103 among it, the middle checkpoint after {EARLY:,} steps",
+        reduced=f"{SMALL_NETWORK}, {SECOND_TOKENS:,} bytes of Gutenberg instead of OpenWebText for {SECOND_STEPS:,} "
+        f"steps with {SHARE:.0%} of WikiText-103 among it, the middle checkpoint after {EARLY:,} steps",
     ),
     gates=tuple(_gates()),
     rules=tuple(_rules()),
