@@ -25,14 +25,17 @@ def saved(methods="fire", **given):
     return hosted.state_dict()
 
 
-def test_other_methods_and_another_seed_are_refused():
-    state = saved(at=[9])
-    refuse_other(state, (rk.Fire(),), 0)
-    for methods, seed in [((rk.Fire(blend=0.5),), 0), ((rk.Fire(),), 1), ((), 0)]:
+def test_other_methods_and_options_are_refused():
+    state, same = saved(at=[9]), {"seed": 0, "rebase": False, "frozen": False}
+    refuse_other(state, (rk.Fire(),), same)
+    for methods, other in [((rk.Fire(blend=0.5),), {}), ((rk.Fire(),), {"seed": 1}), ((), {})]:
         with pytest.raises(KeeperError, match="what to do: resume with the methods"):
-            refuse_other(state, methods, seed)
-    with pytest.raises(KeeperError, match="no methods"):
-        refuse_other({}, (), 0)
+            refuse_other(state, methods, {**same, **other})
+    for other in ("rebase", "frozen"):
+        with pytest.raises(KeeperError, match=f"(?s)expected.*{other}=True.*got.*{other}=False"):
+            refuse_other(state, (rk.Fire(),), {**same, other: True})
+    with pytest.raises(KeeperError, match="got: no methods"):
+        refuse_other({}, (), same)
 
 
 def test_a_model_of_other_parameters_is_refused():

@@ -117,7 +117,7 @@ class HostedKeeper:
         if saved is None and self.knows(inner):
             saved = self._left
         if saved is not None:
-            refuse_other(saved, self.methods, self._seed)
+            refuse_other(saved, self.methods, self._options)
             refuse_structure(saved, inner)
             refuse_missed(saved, self.schedule)
         self._refuse_at_the_door(inner, example)
@@ -226,13 +226,18 @@ class HostedKeeper:
         """How often one-shot methods have acted."""
         return self.keeper.boundaries if self.keeper is not None else 0
 
+    @property
+    def _options(self) -> dict[str, Any]:
+        """What of the options must be the same in a training that is resumed."""
+        return {"seed": self._seed, "rebase": self._rebase, "frozen": self._frozen}
+
     def state_dict(self) -> dict[str, Any]:
         """Return what a host must save with its checkpoint, to be given to `begin` when it is resumed."""
         model = self._model()
         assert self.keeper is not None and model is not None
         return {
             "methods": [str(one) for one in self.methods],
-            "seed": self._seed,
+            "options": self._options,
             "at": sorted(self.schedule.at),
             "every": self.schedule.every,
             "structure": structure_of(model),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import nn
@@ -11,23 +11,28 @@ from rekindle.errors import KeeperError
 from rekindle.graph.modules import parameters_of
 from rekindle.integrations.schedule import Schedule
 
-PARTS = {"methods", "seed", "at", "every", "structure", "keeper", "rates"}
+PARTS = {"methods", "options", "at", "every", "structure", "keeper", "rates"}
 
 
-def refuse_other(saved: Mapping[str, Any], methods: tuple[Any, ...], seed: int) -> None:
-    """Refuse a state of other methods, settings or another seed.
+def refuse_other(saved: Mapping[str, Any], methods: tuple[Any, ...], options: Mapping[str, Any]) -> None:
+    """Refuse a state of other methods, settings or options, such as another seed.
 
     Raises:
         KeeperError: It is one.
     """
     own = [str(one) for one in methods]
-    if not saved.keys() >= PARTS or (saved["methods"], saved["seed"]) != (own, seed):
+    if not saved.keys() >= PARTS or (saved["methods"], saved["options"]) != (own, dict(options)):
         raise KeeperError(
-            expected=f"a state saved with the methods {' + '.join(own)} and seed {seed}",
-            got=f"{' + '.join(saved.get('methods', ['no methods'])) or 'no methods'} and seed {saved.get('seed')}",
-            fix="resume with the methods, settings and seed of before; for others begin a new training with the "
+            expected=f"a state saved with {_told(own, options)}",
+            got=_told(saved.get("methods", ()), saved.get("options", {})),
+            fix="resume with the methods, settings and options of before; for others begin a new training with the "
             "checkpoint's weights instead of resuming it",
         )
+
+
+def _told(methods: Sequence[str], options: Mapping[str, Any]) -> str:
+    named = [f"{name}={value}" for name, value in options.items()]
+    return ", ".join([f"the methods {' + '.join(methods)}" if methods else "no methods", *named])
 
 
 def structure_of(model: nn.Module) -> dict[str, list[int]]:
