@@ -95,6 +95,14 @@ def test_state_that_was_cleared_since_has_another_past():
     assert hooks(optimizer) == 0
 
 
+def test_elements_whose_state_was_cleared_are_not_saved():
+    parameter, optimizer = trained(1)
+    begin_again(parameter, optimizer, 1)
+    assert renewal.state_of(optimizer, {parameter: "w"})
+    optimizer.state.clear()  # its counter begins again, and is where that of the elements was
+    assert not renewal.state_of(optimizer, {parameter: "w"})
+
+
 def test_a_step_that_was_not_made_is_not_corrected():
     parameter, optimizer = trained(500)
     begin_again(parameter, optimizer, 1)

@@ -8,7 +8,7 @@ from torch import nn
 
 import rekindle as rk
 from rekindle.errors import KeeperError, NoEffectWarning
-from rekindle.graph.adapters import ADAPTER, adapters_in
+from rekindle.graph.adapters import ADAPTER, PROMPT, adapters_in
 from rekindle.graph.scan import scan
 
 EXAMPLE = {"input_ids": torch.arange(16).reshape(2, 8)}
@@ -44,6 +44,22 @@ def gpt2():
     config = transformers.GPT2Config(**sizes, bos_token_id=0, eos_token_id=0)
     kinds = peft.LoraConfig(r=2, target_modules=["c_attn", "c_fc"], fan_in_fan_out=True)
     return peft.get_peft_model(transformers.GPT2LMHeadModel(config), kinds)
+
+
+@pytest.mark.parametrize("kind", ["PromptTuningConfig", "PrefixTuningConfig"])
+def test_prompts_that_are_learned_stay_as_they_are(kind):
+    peft = pytest.importorskip("peft")
+    transformers = pytest.importorskip("transformers")
+    sizes = {"n_layer": 1, "n_embd": 16, "n_head": 2, "vocab_size": 32, "n_positions": 16}
+    config = transformers.GPT2Config(**sizes, bos_token_id=0, eos_token_id=0)
+    asked = getattr(peft, kind)(num_virtual_tokens=3, task_type="CAUSAL_LM")
+    model = peft.get_peft_model(transformers.GPT2LMHeadModel(config), asked)
+    assert adapters_in(model) == {"prompt_encoder.default.embedding.weight": PROMPT}
+    before = copy.deepcopy(model.state_dict())
+    with pytest.warns(NoEffectWarning):
+        rk.shrink_perturb_(model, example=EXAMPLE)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert "inside.prompt_encoder.default.embedding.weight" in adapters_in(nn.ModuleDict({"inside": model}))
 
 
 def test_the_parts_of_an_adapter_are_told_and_its_base_is_none():

@@ -139,7 +139,7 @@ def test_a_state_of_other_methods_is_refused_and_nothing_stays(other):
     hosted.begin(net, None, EXAMPLE)
     saved = hosted.state_dict()
     hosted.end()
-    with pytest.raises(KeeperError, match="(?s)expected: a state saved with.*got: L2.*what to do: resume with"):
+    with pytest.raises(KeeperError, match="(?s)expected: a state saved.*got: the methods L2.*what to do: resume with"):
         other.begin(net, None, EXAMPLE, saved)
     with pytest.raises(KeeperError, match="no methods"):
         other.begin(net, None, EXAMPLE, {"something": "else"})

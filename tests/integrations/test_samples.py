@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 import rekindle as rk
 from rekindle.errors import KeeperError
-from rekindle.integrations.samples import Samples, can_be_looked_at, example_of, refuse_streams
+from rekindle.integrations.samples import Samples, can_be_looked_at, example_of, refuse_streams, refuse_unseen_data
 
 
 class Noisy:
@@ -44,6 +44,39 @@ def test_nobody_notices_that_an_example_was_taken():
     example = example_of(loader, torch.device("cpu"))
     assert example["x"][:, 0].tolist() == [0.0, 1.0]
     assert states() == before and torch.equal(collate.draws.get_state(), own)
+
+
+def test_a_model_that_a_collator_keeps_is_not_copied():
+    class Inner(OwnGenerator):
+        def __init__(self):
+            super().__init__()
+            self.model = torch.nn.Linear(1, 1)
+
+        def __call__(self, samples):
+            return {**super().__call__(samples), "model": self.model}
+
+    class Wrapper:  # as the Trainer wraps a collator to leave columns out
+        def __init__(self, collate):
+            self.collate = collate
+
+        def __call__(self, samples):
+            return self.collate(samples)
+
+    inner = Inner()
+    own = inner.draws.get_state()
+    (batch,) = Samples(DataLoader(Noisy(2), collate_fn=Wrapper(inner)), size=2)
+    assert batch["model"] is inner.model and torch.equal(inner.draws.get_state(), own)
+
+
+def test_methods_that_look_at_data_cannot_do_with_a_stream():
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return iter(())
+
+    refuse_unseen_data(DataLoader(Stream()), [])
+    refuse_unseen_data(DataLoader(Noisy(2)), [rk.Dash()])
+    with pytest.raises(KeeperError, match="dash, which looks at data"):
+        refuse_unseen_data(DataLoader(Stream()), [rk.Dash()])
 
 
 def test_batches_are_spread_over_the_data_and_the_same_each_time():

@@ -1,5 +1,6 @@
 """When one-shot methods act."""
 
+import numpy as np
 import pytest
 
 import rekindle as rk
@@ -20,6 +21,7 @@ FIRE = (rk.Fire(),)
         (range(1, 3), None, [1, 2]),
         (None, 2, [2, 4]),
         ([0], 4, [0, 4]),
+        (np.array([1, 3]), np.int64(4), [1, 3, 4]),
     ],
 )
 def test_the_steps_that_were_asked_for(at, every, steps):
@@ -44,3 +46,24 @@ def test_steps_need_a_method_that_acts_then():
     assert schedule_of(None, None, ()) == Schedule()
     with pytest.raises(KeeperError, match="one-shot"):
         schedule_of([1], None, ())
+
+
+@pytest.mark.parametrize(
+    ("at", "every", "first", "last", "reached"),
+    [
+        ([5], None, 0, 4, False),
+        ([5], None, 0, 5, True),
+        ([2], None, 3, 9, False),
+        ("start", None, 0, 4, True),
+        (None, 3, 0, 2, False),
+        (None, 3, 0, 3, True),
+        (None, 3, 3, 5, False),
+        (None, None, 0, 9, False),
+    ],
+)
+def test_whether_a_training_reaches_what_was_asked_for(at, every, first, last, reached):
+    assert schedule_of(at, every, FIRE).reached(first, last) is reached
+
+
+def test_a_schedule_says_what_was_asked_for():
+    assert str(Schedule(frozenset({5, 2}), 3)) == "at=[2, 5], every=3" and not str(Schedule())

@@ -227,6 +227,47 @@ def test_a_stream_needs_an_example(tmp_path):
     assert callback.records[0].changed
 
 
+@pytest.mark.parametrize(("given", "why"), [({}, "new data"), ({"at": [5]}, r"ends at step 2.*at=\[5\]")])
+def test_a_training_without_a_treatment_says_so_at_its_beginning(given, why, tmp_path):
+    callback = KeeperCallback("shrink_perturb", **given)
+    run = trainer(tmp_path, callback, max_steps=2)
+    with pytest.warns(NoEffectWarning, match=f"shrink_perturb will not act in this training: .*{why}") as told:
+        run.train()
+        run.train()
+    assert len([each for each in told if each.category is NoEffectWarning]) == 1
+
+
+def test_a_method_that_looks_at_data_says_at_the_beginning_that_a_stream_will_not_do(tmp_path):
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter(tokens())
+
+    run = trainer(tmp_path, KeeperCallback("dash", at=[2], example=tokens_batch()), data=Stream())
+    with pytest.raises(KeeperError, match="dash, which looks at data"):
+        run.train()
+    assert run.state.global_step == 0
+
+
+def test_the_state_of_an_optimizer_that_is_not_known(tmp_path):
+    class Odd(torch.optim.SGD):
+        def step(self, closure=None):
+            for parameter in self.param_groups[0]["params"]:
+                self.state[parameter].setdefault("odd", torch.ones_like(parameter))
+            return super().step(closure)
+
+    def run(**given):
+        model = gpt2()
+        optimizer = Odd(model.parameters(), 0.1)
+        constant = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
+        callback = KeeperCallback("shrink_perturb", at=[1], **given)
+        trainer(tmp_path, callback, model, given={"optimizers": (optimizer, constant)}, max_steps=2).train()
+        return callback
+
+    with pytest.raises(rk.RekindleError, match="optimizer_state='drop'"):
+        run()
+    assert run(optimizer_state="drop").records[0].changed
+
+
 def test_two_callbacks_are_refused(tmp_path):
     run = trainer(tmp_path, KeeperCallback("fire", at=[1]))
     run.add_callback(KeeperCallback("soft_rescale"))

@@ -5,14 +5,14 @@ import shutil
 import pytest
 import torch
 
-from rekindle.errors import KeeperError
+from rekindle.errors import KeeperError, KeeperWarning
 
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
 from rekindle.integrations.state_file import NAME  # noqa: E402
 from rekindle.integrations.transformers import KeeperCallback  # noqa: E402
-from tests.integrations.trainers import gpt2, same, trainer, weights  # noqa: E402
+from tests.integrations.trainers import build, gpt2, same, trainer, weights  # noqa: E402
 
 SAVING = {"save_strategy": "steps", "save_steps": 3, "max_steps": 6, "gradient_accumulation_steps": 2}
 
@@ -88,6 +88,25 @@ def test_a_checkpoint_of_other_methods_is_refused(methods, given, tmp_path):
         run(tmp_path, KeeperCallback(methods, **given), resume=str(tmp_path / "checkpoint-3"))
 
 
+def test_a_structure_that_a_method_has_changed_is_not_resumed_in_silence(tmp_path):
+    def injected(folder, resume=None):
+        host = trainer(folder, KeeperCallback("plasticity_injection", at=[2]), build("llama"), **SAVING)
+        host.train(resume_from_checkpoint=resume)
+
+    injected(tmp_path)
+    with pytest.raises(KeeperError, match="(?s)lm_head.*applied to the model again"):
+        injected(tmp_path / "again", str(tmp_path / "checkpoint-3"))
+
+
+def test_a_step_that_is_past_is_refused_and_one_to_come_is_not(tmp_path):
+    run(tmp_path, KeeperCallback("shrink_perturb", at=[2]))
+    later = KeeperCallback("shrink_perturb", at=[2, 5])
+    run(tmp_path / "later", later, resume=str(tmp_path / "checkpoint-3"))
+    assert len(later.records) == 1
+    with pytest.raises(KeeperError, match=r"\[1\], and 3 steps are made"):
+        run(tmp_path, KeeperCallback("shrink_perturb", at=[1]), resume=str(tmp_path / "checkpoint-3"))
+
+
 def test_a_file_of_another_checkpoint_is_refused(tmp_path):
     run(tmp_path, KeeperCallback("soft_rescale"))
     shutil.copy(tmp_path / "checkpoint-6" / NAME, tmp_path / "checkpoint-3" / NAME)
@@ -101,7 +120,8 @@ def test_a_treated_base_under_adapters_is_not_in_a_checkpoint(tmp_path):
     def adapted():
         return peft.get_peft_model(gpt2(), peft.LoraConfig(r=2, target_modules=["c_attn"], fan_in_fan_out=True))
 
-    trainer(tmp_path, KeeperCallback("fire", at="start", frozen=True), adapted(), **SAVING).train()
+    with pytest.warns(KeeperWarning, match="saves the adapters alone"):
+        trainer(tmp_path, KeeperCallback("fire", at="start", frozen=True), adapted(), **SAVING).train()
     again = trainer(tmp_path, KeeperCallback("fire", at="start", frozen=True), adapted(), **SAVING)
     with pytest.raises(KeeperError, match="adapters alone"):
         again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))

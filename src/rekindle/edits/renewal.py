@@ -304,12 +304,24 @@ def renew(journal: Journal, optimizer: Any, parameter: Tensor, stale: Tensor) ->
 
 
 def state_of(optimizer: Any, names: Mapping[Tensor, str]) -> dict[str, Any]:
-    """Return places and ages of young elements by the parameter's name, to be saved."""
+    """Return places and ages of young elements by the parameter's name, to be saved.
+
+    Those whose state was cleared since are left out: loaded again, nothing but a counter would tell that they speak of
+    another past.
+    """
     nursery = _NURSERIES.get(optimizer)
-    young = nursery.young.items() if nursery is not None else ()
+    young = nursery.young if nursery is not None else {}
+    groups = {p: group for group in optimizer.param_groups for p in group["params"] if p in young} if young else {}
     return {
-        names[p]: {"where": list(each.where), "born": each.born, "seen": each.seen} for p, each in young if p in names
+        names[p]: {"where": list(each.where), "born": each.born, "seen": each.seen}
+        for p, each in young.items()
+        if p in names and p in groups and _still(each, optimizer.state.get(p, {}), groups[p])
     }
+
+
+def _still(young: _Young, own: Mapping[str, Any], group: Group) -> bool:
+    """Tell whether elements are young in the state as it is; where they were just loaded, it may yet come."""
+    return young.average is None or young.belongs_to(own, _counter(own, group))
 
 
 def load(optimizer: Any, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:

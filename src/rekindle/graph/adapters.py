@@ -17,6 +17,8 @@ ADAPTER = (
     "a part of an adapter (PEFT), which acts as a product with its other parts; merge it (merge_and_unload) to treat "
     "what it learned"
 )
+MODEL, PROMPTS = "PeftModel", "prompt_encoder"  # PEFT's class of whole models, and where it keeps prompts
+PROMPT = "a prompt that an adapter (PEFT) learns, which stands for tokens and is no weight of a layer"
 BASE = "base_layer"  # where such a layer keeps the one that it stands for
 
 
@@ -27,10 +29,17 @@ def adapters_in(model: nn.Module) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for path, module in model.named_modules():
-        if any(cls.__name__ == LAYER for cls in type(module).__mro__):
+        kinds = {cls.__name__ for cls in type(module).__mro__}
+        if LAYER in kinds:
             found |= dict.fromkeys((canonical(f"{path}.{name}") for name in _own(module)), ADAPTER)
+        elif MODEL in kinds:
+            found |= dict.fromkeys((canonical(f"{path}.{name}".lstrip(".")) for name in _prompts(module)), PROMPT)
     return found
 
 
 def _own(layer: nn.Module) -> list[str]:
     return [name for name, _ in layer.named_parameters() if name.partition(".")[0] != BASE]
+
+
+def _prompts(model: nn.Module) -> list[str]:
+    return [name for name, _ in model.named_parameters() if name.partition(".")[0] == PROMPTS]

@@ -17,6 +17,7 @@ from torch import fx
 from rekindle.graph.branching.left_out import OPERATION, Piece
 from rekindle.graph.branching.unknown_uses import left_out_values
 from rekindle.graph.calls.model_output import loss_alone, note_of
+from rekindle.graph.calls.needed import INLINED, op_name
 from rekindle.graph.constants import Constant
 from rekindle.graph.export import first_name
 from rekindle.graph.names import canonical
@@ -25,7 +26,6 @@ from rekindle.graph.operations.elementwise import SAME_TENSOR
 from rekindle.graph.trace_log import Location, TraceLog
 from rekindle.graph.value import Value
 
-INLINED = {"wrap_with_set_grad_enabled": 1, "wrap_with_autocast": 4}  # operation: position of its subgraph
 EXPAND = torch.ops.aten.expand
 ZEROS = ("zeros", "zeros_like", "new_zeros")
 NO_RESULT = ("_assert", "sym_", "assert", "_check", "record_function")
@@ -83,17 +83,17 @@ def parameter(trace_log: TraceLog, name: str, shape: tuple[int, ...]) -> Value:
     return Value(shape, tuple(fields), param=name, base=dims, along=dims, sources=frozenset({name}))
 
 
-def _run(module: fx.GraphModule, trace_log: TraceLog, env: dict[str, Any], passed: Set[str] = frozenset()) -> Any:
+def _run(module: fx.GraphModule, trace_log: TraceLog, env: dict[str, Any], passed: Set[fx.Node]) -> Any:
     """Walk through a graph, but not through nodes that are passed over; `env` has the values by name and is filled."""
     for node in module.graph.nodes:
-        if node.name in passed:
+        if node in passed:
             continue
         if node.op == "output":
             return _resolve(node.args[0], env)
         if node.op == "get_attr":
             env[node.name] = _attribute(module, str(node.target), trace_log)
         elif node.op == "call_function":
-            env[node.name] = _call(node, trace_log, env)
+            env[node.name] = _call(node, trace_log, env, passed)
     return None
 
 
@@ -104,16 +104,16 @@ def _attribute(module: fx.GraphModule, target: str, trace_log: TraceLog) -> Any:
     return Value(tuple(found.shape), constant=trace_log.constant(found))
 
 
-def _call(node: fx.Node, trace_log: TraceLog, env: dict[str, Any]) -> Any:
+def _call(node: fx.Node, trace_log: TraceLog, env: dict[str, Any], passed: Set[fx.Node]) -> Any:
     args, kwargs = _resolve(tuple(node.args), env), _resolve(dict(node.kwargs), env)
     if node.target is operator.getitem:
         return args[0][args[1]] if isinstance(args[0], (list, tuple)) else args[0]
-    name = _op_name(node)
+    name = op_name(node)
     if name in INLINED:
         at = INLINED[name]
         inner = args[at]
         bound = [n.name for n in inner.graph.nodes if n.op == "placeholder"]
-        return _run(inner, trace_log, dict(zip(bound, args[at + 1 :], strict=False)))
+        return _run(inner, trace_log, dict(zip(bound, args[at + 1 :], strict=False)), passed)
     if name == OPERATION:
         return left_out_values(trace_log, args[0], Location(args[1], args[2]), _shapes(node))
     in_place = name.endswith("_") and not name.endswith("__")
@@ -137,7 +137,7 @@ def _zeros(value: Value) -> Value:
 
 def _is_written_into(node: fx.Node) -> bool:
     """Tell whether something may be written into a new tensor: directly, or into a view of it."""
-    return any(getattr(user.target, "is_view", False) or _op_name(user).endswith("_") for user in node.users)
+    return any(getattr(user.target, "is_view", False) or op_name(user).endswith("_") for user in node.users)
 
 
 def _is_aliased(node: fx.Node) -> bool:
@@ -164,13 +164,6 @@ def _writes_only_data(node: fx.Node, call: Call, env: dict[str, Any]) -> bool:
         env[seen.name] = replace(env[seen.name], data=True)
         waiting += [view for view in seen.users if view.name in env and getattr(view.target, "is_view", False)]
     return True
-
-
-def _op_name(node: fx.Node) -> str:
-    packet = getattr(node.target, "overloadpacket", None)
-    if packet is not None:
-        return str(packet.__name__)
-    return str(getattr(node.target, "__name__", node.target))
 
 
 def _interpret(call: Call) -> Any:

@@ -22,12 +22,13 @@ from typing import Any
 from torch import nn
 
 from rekindle.edits.copies import followers
-from rekindle.edits.optimizer_state import as_sequence
+from rekindle.edits.optimizer_state import OptimizerState, as_sequence
 from rekindle.edits.recalibrate import recalibrate_
 from rekindle.edits.record import ChangeRecord
-from rekindle.errors import EditError, KeeperError, NoEffectWarning
+from rekindle.errors import EditError, NoEffectWarning
 from rekindle.graph.unwrap import bare
 from rekindle.integrations.readings import Readings, in_a_line
+from rekindle.integrations.resuming import refuse_missed, refuse_other, refuse_structure, structure_of
 from rekindle.integrations.schedule import schedule_of
 from rekindle.keeper import Keeper
 from rekindle.keeper.checks import refuse_method
@@ -76,6 +77,7 @@ class HostedKeeper:
         rebase: bool = False,
         copies: Any = None,
         frozen: bool = False,
+        optimizer_state: OptimizerState | None = None,
         seed: int = 0,
     ) -> None:
         """Check what was asked for; nothing begins yet."""
@@ -88,11 +90,12 @@ class HostedKeeper:
         self.records: deque[ChangeRecord | RecyclingRecord] = deque(maxlen=1000)
         self.readings = Readings()
         self._rebase, self._copies, self._frozen, self._seed = rebase, copies, frozen, seed
+        self._optimizer_state = optimizer_state
         self._model: Callable[[], nn.Module | None] = lambda: None
         self._parameters: list[nn.Parameter] = []
         self._rates = Rates((), None)
         self._left: dict[str, Any] | None = None  # by the training before, of the same model
-        self._penalized = self._stepped = False
+        self._penalized = self._stepped = self._warned = False
 
     def begin(self, model: nn.Module, optimizer: Any, example: Any, saved: Mapping[str, Any] | None = None) -> None:
         """Begin on a model, or go on: where `saved` was taken, or where the training before has ended.
@@ -114,9 +117,12 @@ class HostedKeeper:
         if saved is None and self.knows(inner):
             saved = self._left
         if saved is not None:
-            refuse_other(saved, self.methods, self._seed)
+            refuse_other(saved, self.methods, self._options)
+            refuse_structure(saved, inner)
+            refuse_missed(saved, self.schedule)
         self._refuse_at_the_door(inner, example)
         options = {"copies": self._copies, "frozen": self._frozen, "seed": self._seed}
+        options["optimizer_state"] = self._optimizer_state
         keeper = Keeper(inner, optimizer, self.methods, example=example, **options)
         rates = Rates(as_sequence(optimizer), DROP if self._rebase else None)
         try:
@@ -139,10 +145,23 @@ class HostedKeeper:
         graph = graph_of(model, example, None, self.one_shot) if self.one_shot else None
         given = Given(example=example, copies=self._copies, frozen=self._frozen, seed=self._seed)
         for one in self.one_shot:
-            if graph is not None and not _looks_at_data(one):
+            if graph is not None and not looks_at_data(one):
                 warn_of_nothing(
                     [one], plan_link(one, model, graph, given, followers(self._copies, model)), stacklevel=4
                 )
+
+    def expect(self, steps: int) -> None:
+        """Warn once if one-shot methods will have nothing to do: in a training of so many steps, or before new data."""
+        last = self.steps + steps
+        if not self.one_shot or self.boundaries or self._warned or self.schedule.reached(self.steps, last):
+            return
+        keys = " + ".join(one.key for one in self.one_shot)
+        if self.schedule.on_new_data:
+            why = "without at= and every= it acts when there is new data, and this is the first"
+        else:
+            why = f"it ends at step {last}, before what was asked for: {self.schedule}"
+        warnings.warn(f"{keys} will not act in this training: {why}", NoEffectWarning, stacklevel=3)
+        self._warned = True
 
     def before_step(self, *, scale: float = 1.0) -> None:
         """Add the gradient of the penalty to `.grad`; a second call before the step does nothing."""
@@ -180,7 +199,7 @@ class HostedKeeper:
         """Let one-shot methods act now, and renew running statistics that no longer fit."""
         keeper, model = self.keeper, self._model()
         assert keeper is not None and model is not None
-        shown = data() if any(map(_looks_at_data, self.one_shot)) else HostData()
+        shown = data() if any(map(looks_at_data, self.one_shot)) else HostData()
         records = keeper.boundary(shown.batches, loss=shown.loss)
         self._parameters = list(model.parameters())  # a method may have changed the structure
         for record in records:
@@ -207,12 +226,21 @@ class HostedKeeper:
         """How often one-shot methods have acted."""
         return self.keeper.boundaries if self.keeper is not None else 0
 
+    @property
+    def _options(self) -> dict[str, Any]:
+        """What of the options must be the same in a training that is resumed."""
+        return {"seed": self._seed, "rebase": self._rebase, "frozen": self._frozen}
+
     def state_dict(self) -> dict[str, Any]:
         """Return what a host must save with its checkpoint, to be given to `begin` when it is resumed."""
-        assert self.keeper is not None
+        model = self._model()
+        assert self.keeper is not None and model is not None
         return {
             "methods": [str(one) for one in self.methods],
-            "seed": self._seed,
+            "options": self._options,
+            "at": sorted(self.schedule.at),
+            "every": self.schedule.every,
+            "structure": structure_of(model),
             "keeper": self.keeper.state_dict(),
             "rates": self._rates.state_dict(),
         }
@@ -227,24 +255,9 @@ class HostedKeeper:
                 self.keeper = None
 
 
-def _looks_at_data(method: Any) -> bool:
+def looks_at_data(method: Any) -> bool:
+    """Tell whether a method must be shown data."""
     return "data" in method.card.needs
-
-
-def refuse_other(saved: Mapping[str, Any], methods: tuple[Any, ...], seed: int) -> None:
-    """Refuse a state of other methods, settings or another seed.
-
-    Raises:
-        KeeperError: It is one.
-    """
-    own = [str(one) for one in methods]
-    if not {"methods", "seed", "keeper", "rates"} <= saved.keys() or (saved["methods"], saved["seed"]) != (own, seed):
-        raise KeeperError(
-            expected=f"a state saved with the methods {' + '.join(own)} and seed {seed}",
-            got=f"{' + '.join(saved.get('methods', ['no methods'])) or 'no methods'} and seed {saved.get('seed')}",
-            fix="resume with the methods, settings and seed of before; for others begin a new training with the "
-            "checkpoint's weights instead of resuming it",
-        )
 
 
 def _too_late(force: bool) -> None:

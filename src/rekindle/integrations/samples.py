@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 from torch.utils.data import IterableDataset
 
 from rekindle.errors import KeeperError
@@ -38,32 +39,43 @@ class Samples:
         length = len(self._dataset)
         count = min(length, self._size * self._batches)
         places = [number * length // count for number in range(count)]
+        collate = own_copy(self._collate)
         for start in range(0, count, self._size):
-            yield collated(self._dataset, self._collate, places[start : start + self._size])
+            yield collated(self._dataset, collate, places[start : start + self._size])
 
 
 def example_of(loader: Any, device: torch.device | None) -> Any:
     """Return what a model is called with: the first samples of the dataset, on the model's device."""
     places = range(min(EXAMPLE, len(loader.dataset)))
-    return map_tensors(lambda t: t.to(device), collated(loader.dataset, loader.collate_fn, places))
+    return map_tensors(lambda t: t.to(device), collated(loader.dataset, own_copy(loader.collate_fn), places))
 
 
 def collated(dataset: Any, collate: Any, places: Sequence[int]) -> Any:
-    """Return samples as a batch; generators of torch, numpy and Python, and the collator's own, are as before."""
+    """Return samples as a batch; generators of torch, numpy and Python are as before."""
     with undisturbed():
-        return _own(collate)([dataset[place] for place in places])
+        return collate([dataset[place] for place in places])
 
 
-def _own(collate: Any) -> Any:
-    """Return a copy of a collator, so that a generator which it keeps does not move."""
+def own_copy(collate: Any) -> Any:
+    """Return a copy of a collator, so that a generator which it keeps does not move; a model in it stays the same."""
     try:
-        return copy.deepcopy(collate)
+        return copy.deepcopy(collate, {id(model): model for model in _models_in(collate)})
     except Exception as error:
         raise KeeperError(
             expected="a collator that can be copied, to look at samples and leave its generator alone",
             got=f"{type(collate).__name__}: {error}",
-            fix="pass example=, a batch as your model is called with",
+            fix="pass example=, a batch as your model is called with; methods that look at data, and statistics of "
+            "BatchNorm after a treatment, need a collator that copy.deepcopy takes",
         ) from error
+
+
+def _models_in(collate: Any) -> Iterator[nn.Module]:
+    """Yield the models that a collator keeps, also one that is wrapped: those for sequences to sequences keep one."""
+    for held in getattr(collate, "__dict__", {}).values():
+        if isinstance(held, nn.Module):
+            yield held
+        elif callable(held) and held is not collate:
+            yield from _models_in(held)
 
 
 @contextlib.contextmanager
@@ -96,4 +108,19 @@ def refuse_streams(loader: Any, methods: Sequence[Any]) -> None:
             expected=f"example= for {' + '.join(one.key for one in methods)}, or a dataset whose samples can be read",
             got=f"no example, and a {type(getattr(loader, 'dataset', loader)).__name__}: what is read may be gone",
             fix="pass example=, a batch as your model is called with",
+        )
+
+
+def refuse_unseen_data(loader: Any, methods: Sequence[Any]) -> None:
+    """Refuse methods that look at data where it cannot be looked at.
+
+    Raises:
+        KeeperError: There are some.
+    """
+    if methods and not can_be_looked_at(loader):
+        raise KeeperError(
+            expected=f"a dataset whose samples can be read, for {methods[0].key}, which looks at data",
+            got=f"a {type(getattr(loader, 'dataset', loader)).__name__}: what is read may be gone",
+            fix="give the Trainer a dataset with lengths and places, or treat the model between two trainings with "
+            "rk.apply_(..., data=)",
         )

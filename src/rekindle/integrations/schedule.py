@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 from rekindle.errors import KeeperError
@@ -37,6 +38,20 @@ class Schedule:
         """
         return step in self.at or (self.every is not None and step > 0 and step % self.every == 0)
 
+    def reached(self, first: int, last: int) -> bool:
+        """Tell whether they act in a training that goes from one step to another.
+
+        Example:
+            >>> Schedule(frozenset({5})).reached(0, 4), Schedule(every=3).reached(4, 6)
+            (False, True)
+        """
+        often = self.every is not None and last // self.every > first // self.every
+        return often or any(first <= step <= last for step in self.at)
+
+    def __str__(self) -> str:
+        told = [f"at={sorted(self.at)}"] if self.at else []
+        return ", ".join(told + ([f"every={self.every}"] if self.every is not None else []))
+
 
 def schedule_of(at: Any, every: Any, one_shot: Collection[Any]) -> Schedule:
     """Return the schedule that a user asked for.
@@ -58,7 +73,7 @@ def schedule_of(at: Any, every: Any, one_shot: Collection[Any]) -> Schedule:
             got="methods that act at each step by themselves, or none",
             fix='leave at= and every= out; recyclers have a period of their own, as in "redo:period=1000"',
         )
-    return Schedule(steps, every)
+    return Schedule(steps, None if every is None else int(every))
 
 
 def _steps(at: Any) -> frozenset[int]:
@@ -71,8 +86,8 @@ def _steps(at: Any) -> frozenset[int]:
             got=repr(wrong[0] if wrong else at),
             fix='write at=[1000, 5000], or at="start" to treat a model before its first step; leave it out for none',
         )
-    return frozenset(steps)
+    return frozenset(map(int, steps))
 
 
 def _is_whole(step: Any) -> bool:
-    return isinstance(step, int) and not isinstance(step, bool)
+    return isinstance(step, Integral) and not isinstance(step, bool)  # numpy's integers too

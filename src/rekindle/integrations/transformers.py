@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rekindle.edits.copies import Copies
+from rekindle.edits.optimizer_state import OptimizerState
 from rekindle.edits.record import ChangeRecord
 from rekindle.errors import KeeperError, KeeperWarning
 from rekindle.graph.adapters import adapters_in
 from rekindle.integrations.calling_trainer import calling_trainer
-from rekindle.integrations.hosted import HostData, HostedKeeper
-from rekindle.integrations.samples import Samples, can_be_looked_at, example_of, refuse_streams
+from rekindle.integrations.hosted import HostData, HostedKeeper, looks_at_data
+from rekindle.integrations.samples import Samples, can_be_looked_at, example_of, refuse_streams, refuse_unseen_data
 from rekindle.integrations.state_file import read_state, write_state
 from rekindle.keeper import Keeper
 from rekindle.keeper.events import RecyclingRecord
@@ -63,6 +64,7 @@ class KeeperCallback(TrainerCallback):
         rebase: bool = False,
         copies: Copies | None = None,
         frozen: bool = False,
+        optimizer_state: OptimizerState | None = None,
         seed: int = 0,
     ) -> None:
         """Check what is asked for; the model is met when training begins.
@@ -77,12 +79,14 @@ class KeeperCallback(TrainerCallback):
                 when it falls within one step to half or less, as in a step schedule. `soft_rescale` does so by itself.
             copies: Networks inside the model that follow others; see `rekindle.apply_`.
             frozen: Treat parameters with `requires_grad=False` too.
+            optimizer_state: "keep" or "drop" for optimizers whose state is not known; see `rekindle.apply_`.
             seed: Seed of every draw.
 
         Raises:
             RekindleError: A method, or a number of steps, is not known.
         """
         options: dict[str, Any] = {"rebase": rebase, "copies": copies, "frozen": frozen, "seed": seed}
+        options["optimizer_state"] = optimizer_state
         self._hosted = HostedKeeper(methods, at=at, every=every, **options)
         self._example, self._frozen = example, frozen
         self._trainer: Any = None
@@ -105,6 +109,8 @@ class KeeperCallback(TrainerCallback):
         self._trainer, checkpoint = calling_trainer(Trainer)
         refuse_setting(self._trainer, self)
         model, loader = kwargs["model"], kwargs["train_dataloader"]
+        refuse_unseen_data(loader, [one for one in self._hosted.one_shot if looks_at_data(one)])
+        self._warn_of_a_base_that_is_not_saved(model)
         saved = None if checkpoint is None else self._saved(Path(checkpoint), model, state.global_step)
         again = self._hosted.knows(model) and saved is None
         self._hosted.begin(model, kwargs["optimizer"], self._example_from(loader, args.device), saved)
@@ -113,6 +119,15 @@ class KeeperCallback(TrainerCallback):
             new = again and seen is not self._data
             acted = self._hosted.treat_at_start(self._shown) or (new and self._hosted.treat_for_new_data(self._shown))
             self._log(control, now=acted)
+        self._hosted.expect(state.max_steps - state.global_step)
+
+    def _warn_of_a_base_that_is_not_saved(self, model: Any) -> None:
+        if self._frozen and adapters_in(model):
+            told = (
+                "frozen=True treats the base under the adapters, and the Trainer saves the adapters alone: they do not "
+                "fit the base as it was; save the base too, or merge before you save (merge_and_unload)"
+            )
+            warnings.warn(told, KeeperWarning, stacklevel=2)
 
     def _saved(self, checkpoint: Path, model: Any, step: int) -> dict[str, Any]:
         """Return the state of a checkpoint that is resumed.

@@ -13,6 +13,7 @@ from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
 from rekindle.graph.calls.containers import tensors_in
+from rekindle.graph.calls.needed import needed, nodes_in
 
 
 def logits_of(output: Any) -> Tensor | None:
@@ -67,8 +68,8 @@ def beside_loss(output: Any) -> list[Tensor]:
     return [tensor for tensor in every if tensor is not loss] or every
 
 
-def loss_alone(program: torch.export.ExportedProgram) -> frozenset[str]:
-    """Return the names of the nodes that the loss in the output needs and nothing else; none where there is no loss.
+def loss_alone(program: torch.export.ExportedProgram) -> frozenset[fx.Node]:
+    """Return the nodes that the loss in the output needs and nothing else; none where there is no loss.
 
     Inputs are among them: `labels`, where they are for the loss alone. Where the loss is all that the model gives, it
     is an output like any other. What writes in place counts as needed elsewhere.
@@ -83,29 +84,19 @@ def loss_alone(program: torch.export.ExportedProgram) -> frozenset[str]:
     others = [node for node in results if node.meta.get("val") is not loss]
     if loss is None or not others:
         return frozenset()
-    writes = [node for node in program.graph.nodes if _writes_in_place(node)]
-    return _needed([node for node in results if node not in others]) - _needed([*others, *writes])
+    writes = [node for node in nodes_in(program.graph) if _writes_in_place(node)]
+    return needed([node for node in results if node not in others]) - needed([*others, *writes])
 
 
 def _writes_in_place(node: fx.Node) -> bool:
     return bool(getattr(getattr(node.target, "_schema", None), "is_mutable", False))
 
 
-def _needed(results: list[fx.Node]) -> frozenset[str]:
-    """Return the names of the nodes that results depend on, themselves included."""
-    waiting, found = list(results), set()
-    while waiting:
-        node = waiting.pop()
-        if node.name not in found:
-            found.add(node.name)
-            waiting += node.all_input_nodes
-    return frozenset(found)
-
-
-def note_of(program: torch.export.ExportedProgram, passed: frozenset[str]) -> str:
+def note_of(program: torch.export.ExportedProgram, passed: frozenset[fx.Node]) -> str:
     """Return what to tell of nodes that are passed over, see `loss_alone`: which inputs were for the loss alone."""
     kind = torch.export.graph_signature.InputKind
     inputs = [s.arg.name for s in program.graph_signature.input_specs if s.kind == kind.USER_INPUT]
-    alone = [name for name in inputs if name in passed]
+    names = {node.name for node in passed if node.graph is program.graph}
+    alone = [name for name in inputs if name in names]
     told = f", and {', '.join(alone)} of the example, on which only it depends" if alone else ""
     return f"left out: the loss in the output{told}"
