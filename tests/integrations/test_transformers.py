@@ -337,3 +337,16 @@ def test_a_missing_package_is_named_with_what_installs_it():
     code = "import sys; sys.modules['transformers'] = None; import rekindle.integrations.transformers"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode and "what to do: pip install 'rekindle[transformers]'" in done.stderr
+
+
+def test_after_an_exception_the_model_can_be_left(tmp_path):
+    model, callback = gpt2(), KeeperCallback("redo:period=2,threshold=0.9")
+    run = trainer(tmp_path, callback, model)
+    run.compute_loss = lambda *args, **kwargs: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        run.train()
+    hooks = [module for module in model.modules() if module._forward_pre_hooks or module._forward_hooks]
+    assert hooks and callback.keeper is not None
+    callback.close()
+    assert callback.keeper is None
+    assert not any(module._forward_pre_hooks or module._forward_hooks for module in model.modules())

@@ -194,7 +194,14 @@ class KeeperCallback(TrainerCallback):
         """Leave the model; another `train` goes on where this one ends."""
         if self._hosted.keeper is not None:
             self._log(control, now=True)
-            self._hosted.end()
+        self.close()
+
+    def close(self) -> None:
+        """Leave the model: after an exception in `train`, of which a Trainer tells its callbacks nothing.
+
+        Until then, or until the next `train`, hooks of recyclers stay in the model.
+        """
+        self._hosted.end()
         self._trainer = None
 
 
