@@ -69,7 +69,7 @@ class LmContinual:
         first, held = _tokens(data)
         other, other_held = _tokens(load_second(self.to, data))
         if self.to_tokens is not None:
-            other = replace(other, streams={name: text[: self.to_tokens] for name, text in other.streams.items()})
+            other = _first_of(other, self.to_tokens)
         schedule = Linear(to=self.floor)
         yield Stage(
             "pretraining",
@@ -99,7 +99,13 @@ class LmContinual:
             raise SettingsError(
                 expected=f"early: a multiple of evaluate={self.evaluate}, and at most steps={self.steps}",
                 got=f"early={self.early}",
-                fix=f"take early={max(1, self.steps // 2 // self.evaluate) * self.evaluate}",
+                fix=f"take early={self.steps // 2 // self.evaluate * self.evaluate or min(self.evaluate, self.steps)}",
+            )
+        if self.warmup > self.steps:
+            raise SettingsError(
+                expected=f"warmup: at most steps={self.steps}, or the learning rate is never reached",
+                got=f"warmup={self.warmup}",
+                fix=f"take warmup={self.steps // 10}",
             )
 
 
@@ -111,6 +117,17 @@ def _tokens(data: Dataset) -> tuple[Tokens, Tokens]:
             fix="prepare a text: rekindle data prepare NAME FILE",
         )
     return data.train, data.test
+
+
+def _first_of(text: Tokens, count: int) -> Tokens:
+    [(name, stream)] = text.streams.items()
+    if count > len(stream):
+        raise SettingsError(
+            expected=f"to_tokens: at most the {len(stream):,} tokens to learn from in {name!r}",
+            got=f"to_tokens={count:,}",
+            fix="leave it out for all of them, or prepare a longer text",
+        )
+    return replace(text, streams={name: stream[:count]})
 
 
 def _mixed(first: Tokens, second: Tokens, share: float) -> Tokens:
