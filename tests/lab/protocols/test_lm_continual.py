@@ -53,6 +53,11 @@ def test_settings_that_make_no_sense(tmp_path):
     ):
         with pytest.raises(SettingsError, match=words):
             stages(extra)
+    for name in ("key", "after_boundary"):  # of the class, and no settings
+        with pytest.raises(SettingsError, match="settings of lm_continual: to, "):
+            protocol(f"lm_continual:{name}=x")
+    with pytest.raises(SettingsError, match="at most steps=30"):
+        text_run(early=40)  # at the door, not when it is trained
     with pytest.raises(SettingsError, match="which has no tokens"):
         list(protocol("lm_continual").stages(load("digits"), seed=0))
     with pytest.raises(RekindleError, match="tokens"):

@@ -63,9 +63,23 @@ class LmContinual:
     early: Count = 30_000
     start: Literal["best", "early", "late", "initial"] = "late"
 
+    def __post_init__(self) -> None:
+        """Refuse at the door what would be found out after hours of training."""
+        if self.early > self.steps or (self.early % self.evaluate and self.early != self.steps):
+            raise SettingsError(
+                expected=f"early: a multiple of evaluate={self.evaluate}, and at most steps={self.steps}",
+                got=f"early={self.early}",
+                fix=f"take early={self.steps // 2 // self.evaluate * self.evaluate or min(self.evaluate, self.steps)}",
+            )
+        if self.warmup > self.steps:
+            raise SettingsError(
+                expected=f"warmup: at most steps={self.steps}, or the learning rate is never reached",
+                got=f"warmup={self.warmup}",
+                fix=f"take warmup={self.steps // 10}",
+            )
+
     def stages(self, data: Dataset, seed: int) -> Iterator[Stage]:
         """Yield pretraining and continued pretraining."""
-        self._check()
         first, held = _tokens(data)
         other, other_held = _tokens(load_second(self.to, data))
         if self.to_tokens is not None:
@@ -93,20 +107,6 @@ class LmContinual:
             epoch_steps=self.second_evaluate or self.evaluate,
             start_from=None if self.start == "late" else self.start,
         )
-
-    def _check(self) -> None:
-        if self.early > self.steps or (self.early % self.evaluate and self.early != self.steps):
-            raise SettingsError(
-                expected=f"early: a multiple of evaluate={self.evaluate}, and at most steps={self.steps}",
-                got=f"early={self.early}",
-                fix=f"take early={self.steps // 2 // self.evaluate * self.evaluate or min(self.evaluate, self.steps)}",
-            )
-        if self.warmup > self.steps:
-            raise SettingsError(
-                expected=f"warmup: at most steps={self.steps}, or the learning rate is never reached",
-                got=f"warmup={self.warmup}",
-                fix=f"take warmup={self.steps // 10}",
-            )
 
 
 def _tokens(data: Dataset) -> tuple[Tokens, Tokens]:
