@@ -31,7 +31,7 @@ model = AutoModelForCausalLM.from_pretrained(asked.checkpoint)
 tokenizer = AutoTokenizer.from_pretrained(asked.checkpoint)
 ids = torch.tensor(tokenizer(asked.text.read_text())["input_ids"])
 windows = ids[: len(ids) // asked.context * asked.context].view(-1, asked.context)
-learned, held = windows[: -(len(windows) // 10)], windows[-(len(windows) // 10) :]
+learned, held = windows.tensor_split([len(windows) - max(len(windows) // 10, asked.batch)])  # a batch at least
 
 
 def batches(rows: torch.Tensor) -> list[dict[str, torch.Tensor]]:

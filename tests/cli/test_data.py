@@ -139,5 +139,7 @@ def test_a_second_text_has_the_tokenizer_of_the_first(cache, capsys):
     assert prepare("second", "b.txt", "--like", "own") == 0
     own, second = ((cache / name / "tokenizer.json").read_text() for name in ("own", "second"))
     assert own == second
+    assert prepare("third", "b.txt", "--like", "nowhere") == 2
+    assert "rekindle data list" in capsys.readouterr().err
     assert prepare("third", "b.txt", "--like", "own", "--tokenizer", "bytes") == 2
     assert "--like or --tokenizer, not both" in capsys.readouterr().err

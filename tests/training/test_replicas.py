@@ -12,7 +12,7 @@ def test_alone_nothing_is_shared_wrapped_or_seeded():
     model, batch, before = nn.Linear(2, 2), torch.arange(7), torch.get_rng_state()
     assert replicas.rank() == 0 and replicas.wrap(model) is model
     assert torch.equal(replicas.own_share(batch), batch)
-    assert replicas.mean(0.1) == 0.1
+    assert replicas.mean(torch.tensor(0.5)) == 0.5
     replicas.seed_dropout(0, "here")
     assert torch.equal(torch.get_rng_state(), before)
     with replicas.exchanged(model, now=False):

@@ -140,7 +140,7 @@ def choose(kind: str, spec: str, known: Mapping[str, Any] | Iterable[str]) -> st
 
 def _parameters(make: Callable[..., Any]) -> list[str]:
     if hasattr(make, "__dataclass_fields__"):
-        return list(make.__dataclass_fields__)
+        return [field.name for field in dataclasses.fields(make)]  # type: ignore[arg-type]
     return list(inspect.signature(make).parameters)
 
 

@@ -81,9 +81,8 @@ def train(
             set_rates(optimizer, stage, rate_factor(schedule, rising, length, progress))
             optimizer.zero_grad()
             batch = replicas.own_share(order[step])
-            progress.loss = progress.loss + _backward(
-                model, stage.train, batch, config, _bound(augment, random), keeper
-            )
+            loss = _backward(model, stage.train, batch, config, _bound(augment, random), keeper)
+            progress.loss = progress.loss + replicas.mean(loss)
             if config.clip is not None:
                 nn.utils.clip_grad_norm_(model.parameters(), config.clip)
             optimizer.step()
@@ -93,7 +92,7 @@ def train(
             if after_step is not None and progress.step < length.in_epoch(progress.epoch):
                 progress.seconds, begun = progress.seconds + time.perf_counter() - begun, time.perf_counter()
                 after_step()
-        progress.loss = replicas.mean(float(progress.loss))  # the one synchronization of an epoch
+        progress.loss = float(progress.loss)  # the one synchronization of an epoch
         progress.seconds += time.perf_counter() - begun
         row = _finish_epoch(model, stage, config, length, schedule, progress)
         if after_epoch is not None:

@@ -48,14 +48,13 @@ def exchanged(model: nn.Module, now: bool) -> AbstractContextManager[None]:
     return nullcontext() if now or not isinstance(model, DistributedDataParallel) else model.no_sync()
 
 
-def mean(value: float) -> float:
-    """Return the mean of a number over all processes."""
+def mean(value: Tensor) -> Tensor:
+    """Return the mean of a number over all processes, the same in each: one of them saves it for all."""
     if processes() == 1:
         return value
-    device = "cuda" if dist.get_backend() == "nccl" else "cpu"
-    total = torch.tensor(value, dtype=torch.float64, device=device)
+    total = value.clone()
     dist.all_reduce(total)
-    return float(total) / processes()
+    return total / processes()
 
 
 def seed_dropout(seed: int, place: str) -> None:

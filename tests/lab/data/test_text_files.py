@@ -1,6 +1,7 @@
 """Files in two parts, read in chunks and hashed on the way."""
 
 import hashlib
+import os
 
 import pytest
 
@@ -78,3 +79,10 @@ def test_mistakes(written, tmp_path):
         FileCorpus([written(b"text")], 2)
     with pytest.raises(RekindleError, match="at least one"):
         FileCorpus([])
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(RekindleError, match="a pipe or a device"):
+        TextFile(pipe)
+    text = written(b"some text")
+    with pytest.raises(RekindleError, match="for both"):
+        FileCorpus([text], validation_files=[text.parent / "." / text.name])

@@ -50,6 +50,9 @@ def test_networks_for_text_take_text_and_no_others_do():
     for name, data in (("gpt", COLOUR), ("mlp", TEXT), ("resnet18", TEXT)):
         with pytest.raises(SettingsError, match="tokens"):
             build(SMALL[name], data)
+    for settings in ("dim=12,heads=5", "dim=12,heads=2,dropout=1.5"):
+        with pytest.raises(SettingsError, match="a multiple of heads, and a dropout"):
+            build(f"gpt:depth=1,{settings}", TEXT)
     assert build("gpt:dim=12,depth=1,heads=2,multiple=64", TEXT).lm_head.out_features == 64
 
 

@@ -44,9 +44,20 @@ def test_without_a_share_both_are_one_text():
 
 
 def test_settings_that_make_no_sense(tmp_path):
-    for extra, words in ((",early=40", "at most steps=30"), (",early=15", "multiple of evaluate=10")):
+    for extra, words in (
+        (",early=40", "at most steps=30"),
+        (",early=15", "multiple of evaluate=10"),
+        (",early=5,evaluate=100", "take early=30"),
+        (",warmup=40", "warmup: at most steps=30"),
+        (",to_tokens=401", "at most the 400 tokens to learn from in 'other'"),
+    ):
         with pytest.raises(SettingsError, match=words):
             stages(extra)
+    for name in ("key", "after_boundary"):  # of the class, and no settings
+        with pytest.raises(SettingsError, match="settings of lm_continual: to, "):
+            protocol(f"lm_continual:{name}=x")
+    with pytest.raises(SettingsError, match="at most steps=30"):
+        text_run(early=40)  # at the door, not when it is trained
     with pytest.raises(SettingsError, match="which has no tokens"):
         list(protocol("lm_continual").stages(load("digits"), seed=0))
     with pytest.raises(RekindleError, match="tokens"):
@@ -60,6 +71,14 @@ def test_settings_that_make_no_sense(tmp_path):
 def test_fields_about_images_are_refused_on_text():
     with pytest.raises(SettingsError, match="without warmup, label_noise"):
         train_run(text_run(warmup=0.5, label_noise=0.1), None)
+    with pytest.raises(SettingsError, match="without evaluate_each"):
+        train_run(text_run(evaluate_each=2, start="early"), None)
+
+
+def test_a_method_that_changes_nothing_is_told_with_the_reason():
+    rows = train_run(text_run(methods="head_reset"), None)
+    assert "tied" in rows[3]["no_effect"]  # the head is the embedding
+    assert all("no_effect" not in row for row in train_run(text_run(methods="fire"), None))
 
 
 def test_rows_tell_the_loss_on_both_texts():

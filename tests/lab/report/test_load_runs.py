@@ -95,3 +95,11 @@ def test_last_words_of_an_error_in_three_parts():
     text = "Traceback:\n  File 'x'\n    f()\nmine.TrainingError: expected: a finite loss\ngot: nan\nwhat to do: less\n"
     assert last_words(text) == "mine.TrainingError: expected: a finite loss got: nan what to do: less"
     assert last_words("") == ""
+
+
+def test_settings_that_all_groups_have_are_not_in_their_titles(tmp_path):
+    long = "warm_start:fraction=0.2,before=2,after="
+    for after in (2, 3):
+        made_up(tmp_path, {"none": [0.5]}, fields={"protocol": f"{long}{after}", "model": "mlp:hidden=8|8"})
+    titles = [group.title for group in read_runs(tmp_path).groups]
+    assert titles == ["warm_start:after=2, digits, mlp:hidden=8|8", "warm_start:after=3, digits, mlp:hidden=8|8"]

@@ -10,9 +10,11 @@ import yaml
 
 import rekindle
 from rekindle.lab.data.store import VARIABLE
+from rekindle.lab.runs import shared_prefix
 from rekindle.lab.runs.execute import TRAIN_RUN
 from rekindle.lab.runs.processes import execute_together, joined
 from rekindle.lab.runs.store import Store
+from tests.lab.runs.test_training_run import untimed
 from tests.lab.texts import text_run, write_texts
 
 
@@ -62,3 +64,67 @@ def test_a_run_that_fails_in_all_processes_ends(tmp_path):
     told = start(run, tmp_path, tmp_path / "two")
     assert told.returncode != 0
     assert "2 processes can share evenly" in told.stdout + told.stderr
+
+
+def trained(run, out, every=0.0, world=2, end="", at=0, rank=0):
+    """Train a run by processes of which one, or all, end after a number of steps: by SIGKILL or an error."""
+    code = f"""
+import os, signal, sys
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from rekindle.lab.runs.execute import TRAIN_RUN
+from rekindle.lab.runs.processes import execute_together, joined
+from rekindle.lab.runs.spec import Run
+from rekindle.lab.runs.store import Store
+steps = []
+def count(*_):
+    steps.append(0)
+    if len(steps) == {at} and {rank} in (-1, int(os.environ["RANK"])):
+        if {end!r} == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise ValueError("an error of this process alone")
+register_optimizer_step_post_hook(count)
+with joined("cpu"):
+    event = execute_together(Store({str(out)!r}), Run.from_dict({run.to_dict()!r}), TRAIN_RUN, every={every})
+sys.exit(event.kind == "failed")
+"""
+    out.mkdir(exist_ok=True)
+    (out / "train.py").write_text(code)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(rekindle.__file__).parents[1])}
+    return subprocess.run(
+        [*command, str(out / "train.py")], capture_output=True, text=True, env=environment, timeout=100
+    )
+
+
+def test_killed_and_started_again_the_rows_are_those_of_a_run_that_was_not(tmp_path):
+    run = text_run(methods="fire", model="gpt:dim=16,depth=1,heads=2,dropout=0.1", start="best", accumulate=2)
+    assert trained(run, tmp_path / "whole").returncode == 0
+    for rank, at in ((-1, 5), (1, 34)):  # in the middle of an epoch, of either stage
+        assert trained(run, tmp_path / "killed", end="kill", at=at, rank=rank).returncode != 0
+        assert Store(tmp_path / "killed").state(run.key) == "open"  # no failure of the run
+    assert trained(run, tmp_path / "killed").returncode == 0
+    assert untimed(Store(tmp_path / "killed").rows(run.key)) == untimed(Store(tmp_path / "whole").rows(run.key))
+
+
+def test_a_failure_of_the_first_process_alone_ends_the_others(tmp_path):
+    run = text_run()
+    told = trained(run, tmp_path / "runs", end="error", at=5, rank=0)  # a full disk, for example: it alone writes
+    assert told.returncode != 0
+    assert "an error of this process alone" in Store(tmp_path / "runs").failure(run.key)
+
+
+def test_a_failure_of_another_process_is_not_told_as_one_of_the_run(tmp_path):
+    run = text_run()
+    told = trained(run, tmp_path / "runs", end="error", at=5, rank=1)
+    assert told.returncode != 0 and "an error of this process alone" in told.stderr
+    assert Store(tmp_path / "runs").state(run.key) == "open"
+
+
+def test_all_processes_go_on_from_a_prefix_that_a_sweep_left(tmp_path):
+    store, run = Store(tmp_path / "runs"), text_run(methods="fire")
+    shared_prefix.prepare(store, [run, text_run(methods="none")])
+    execute_together(store, text_run(methods="none"), TRAIN_RUN)
+    assert trained(run, tmp_path / "runs").returncode == 0
+    assert store.rows(run.key)[:3] == [
+        {**row, "key": run.key, "methods": "fire"} for row in store.rows(text_run(methods="none").key)[:3]
+    ]

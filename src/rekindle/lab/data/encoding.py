@@ -177,7 +177,8 @@ def tokenizer(name: str, folder: Path | None = None) -> Tokenizer:
         raise RekindleError(
             expected=f"meta.json in {place}, which `rekindle data prepare` writes",
             got="no such file",
-            fix="read the files of GPT-2 yourself, if it was that: rekindle.lab.data.read_bpe(folder)",
+            fix="check the name: `rekindle data list` shows what is there; where nanoGPT's scripts wrote the tokens, "
+            "the files of GPT-2 are read by --tokenizer gpt2, or rekindle.lab.data.read_bpe(folder)",
         )
     return Bytes() if meta.tokenizer == "bytes" else read_bpe(place, meta.tokenizer)
 

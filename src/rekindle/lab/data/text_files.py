@@ -24,6 +24,12 @@ class TextFile:
     """
 
     def __init__(self, path: Path) -> None:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise RekindleError(
+                expected=f"a text file {path}, which is read more than once",
+                got="a pipe or a device",
+                fix="write the text to a file first",
+            )
         if not path.is_file():
             raise RekindleError(
                 expected=f"a text file {path}",
@@ -117,13 +123,19 @@ class FileCorpus:
         validation_files: Files for validation.
 
     Raises:
-        RekindleError: A file is missing, empty or too short, or the part makes no sense.
+        RekindleError: A file is missing, empty or too short, or for both, or the part makes no sense.
     """
 
     def __init__(self, files: Sequence[Path], validation: float = 0.1, validation_files: Sequence[Path] = ()) -> None:
         check_part(validation)
         if not files:
             raise RekindleError(expected="files with text", got="none", fix="name at least one")
+        if both := [path for path in validation_files if any(path.resolve() == one.resolve() for one in files)]:
+            raise RekindleError(
+                expected="files for validation that are not learned from",
+                got=f"{both[0]} for both",
+                fix="name other files, or leave --validation-files out for the end of each file",
+            )
         whole = bool(validation_files)
         opened = [TextFile(path) for path in files]
         self._files = [(file, file.size if whole else file.cut(validation)) for file in opened]

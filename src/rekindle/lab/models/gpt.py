@@ -4,6 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rekindle.errors import SettingsError
+
 
 class CausalAttention(nn.Module):
     """Causal self-attention with queries, keys and values from one linear layer."""
@@ -87,6 +89,12 @@ class GPT(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        if dim % heads or not 0 <= dropout < 1:
+            raise SettingsError(
+                expected="a dim that is a multiple of heads, and a dropout from 0 to below 1",
+                got=f"dim={dim}, heads={heads}, dropout={dropout}",
+                fix="take dim=384, heads=6, for example",
+            )
         self.dropout = dropout
         self.wte = nn.Embedding(vocabulary, dim)
         self.wpe = nn.Embedding(context, dim)

@@ -65,13 +65,27 @@ class LmContinual:
     early: Count = 30_000
     start: Literal["best", "early", "late", "initial"] = "late"
 
+    def __post_init__(self) -> None:
+        """Refuse at the door what would be found out after hours of training."""
+        if self.early > self.steps or (self.early % self.evaluate and self.early != self.steps):
+            raise SettingsError(
+                expected=f"early: a multiple of evaluate={self.evaluate}, and at most steps={self.steps}",
+                got=f"early={self.early}",
+                fix=f"take early={self.steps // 2 // self.evaluate * self.evaluate or min(self.evaluate, self.steps)}",
+            )
+        if self.warmup > self.steps:
+            raise SettingsError(
+                expected=f"warmup: at most steps={self.steps}, or the learning rate is never reached",
+                got=f"warmup={self.warmup}",
+                fix=f"take warmup={self.steps // 10}",
+            )
+
     def stages(self, data: Dataset, seed: int) -> Iterator[Stage]:
         """Yield pretraining and continued pretraining."""
-        self._check()
         first, held = _tokens(data)
         other, other_held = _tokens(load_second(self.to, data))
         if self.to_tokens is not None:
-            other = replace(other, streams={name: text[: self.to_tokens] for name, text in other.streams.items()})
+            other = _first_of(other, self.to_tokens)
         schedule = Linear(to=self.floor)
         yield Stage(
             "pretraining",
@@ -96,14 +110,6 @@ class LmContinual:
             start_from=None if self.start == "late" else self.start,
         )
 
-    def _check(self) -> None:
-        if self.early > self.steps or (self.early % self.evaluate and self.early != self.steps):
-            raise SettingsError(
-                expected=f"early: a multiple of evaluate={self.evaluate}, and at most steps={self.steps}",
-                got=f"early={self.early}",
-                fix=f"take early={max(1, self.steps // 2 // self.evaluate) * self.evaluate}",
-            )
-
 
 def _tokens(data: Dataset) -> tuple[Tokens, Tokens]:
     if not isinstance(data.train, Tokens) or not isinstance(data.test, Tokens):
@@ -113,6 +119,17 @@ def _tokens(data: Dataset) -> tuple[Tokens, Tokens]:
             fix="prepare a text: rekindle data prepare NAME FILE",
         )
     return data.train, data.test
+
+
+def _first_of(text: Tokens, count: int) -> Tokens:
+    [(name, stream)] = text.streams.items()
+    if count > len(stream):
+        raise SettingsError(
+            expected=f"to_tokens: at most the {len(stream):,} tokens to learn from in {name!r}",
+            got=f"to_tokens={count:,}",
+            fix="leave it out for all of them, or prepare a longer text",
+        )
+    return replace(text, streams={name: stream[:count]})
 
 
 def _mixed(first: Tokens, second: Tokens, share: float) -> Tokens:

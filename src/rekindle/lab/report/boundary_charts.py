@@ -9,7 +9,7 @@ from rekindle.lab.report.encodings import bars, colors, is_finite, title_of
 from rekindle.lab.report.load_runs import RunGroup
 from rekindle.lab.report.summary import scale_of
 from rekindle.lab.runs.rows import Row
-from rekindle.pages.page import Chart, Rows
+from rekindle.pages.page import Chart, Rows, Text
 from rekindle.statistics.intervals import spread
 from rekindle.statistics.significance import differences
 
@@ -17,8 +17,10 @@ LINES = 250  # most lines of a table
 Record = dict[str, Any]
 
 
-def boundaries(group: RunGroup, measure: str) -> Iterator[Chart | Rows]:
+def boundaries(group: RunGroup, measure: str) -> Iterator[Chart | Rows | Text]:
     """Yield what the interventions did to a column before any training, by boundary and method."""
+    for method, why in _without_effect(group).items():
+        yield Text(f"{method} changed nothing at a boundary, and is there the same as none: {why}.", "warning")
     data = list(_jumps(group, measure))
     if not data:
         return
@@ -33,6 +35,10 @@ def boundaries(group: RunGroup, measure: str) -> Iterator[Chart | Rows]:
         numbers = ("before", "after", "change", "deviation", "end of stage")
         rows = [[r["stage"], r["method"], *(_times(r[n], scale) for n in numbers), r["seeds"]] for r in data]
         yield Rows(("stage", "method", *numbers, "seeds"), rows, caption=f"All numbers: {name}.")
+
+
+def _without_effect(group: RunGroup) -> dict[str, str]:
+    return {row["methods"]: row["no_effect"] for row in group.rows if row.get("no_effect")}
 
 
 def _times(value: float | None, scale: float) -> float | None:

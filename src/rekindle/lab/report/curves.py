@@ -31,7 +31,8 @@ def over_stages(group: RunGroup, measure: str) -> Iterator[Chart]:
     if len(start) > 1:
         words += " Dashed: a new stage begins."
     if any(record["moment"] == "before" for record in data):
-        words += " A vertical step there is what the intervention did, before any training."
+        also = "the checkpoint and the text that it begins with, and " if group.is_text else ""
+        words += f" A vertical step there is {also}what the intervention did, before any training."
     if len({(row.get("stage"), row.get("epoch")) for row in group.rows}) > POINTS:
         words += f" Of all evaluations about {POINTS} are drawn, those at boundaries among them."
     yield Chart(f"{group.number}{title} over all stages", _lines(group, data, start, percent), data, words)

@@ -31,7 +31,8 @@ class RunGroup:
     """All runs of one setting, which differ in method and seed alone.
 
     Args:
-        title: Protocol, data, model, and whatever else tells it from the other groups.
+        title: Protocol, data, model, and whatever else tells it from the other groups; their settings whole if there is
+            one only, and otherwise those that are not the same in all.
         number: "2. " in front of its headings, or nothing if it is the only one.
         rows: All rows.
         results: The final number of each method and seed.
@@ -255,13 +256,29 @@ def _groups(
     varied = [name for name in fields if len({json.dumps(row.get(name)) for row in last}) > 1]
 
     everything, finals = _by_setting(rows, fields), _by_setting(last, fields)
+    short = {name: _without_the_same({str(row.get(name, "?")) for row in last}) for name in NAMING}
     for number, (here, ends) in enumerate(finals.items(), 1):
         found = collect(ends, results.metric, setting=(), higher_is_better=results.higher_is_better)
         other = [f"{name} {ends[0].get(name)}" for name in varied if name not in NAMING]
-        title = ", ".join([*(str(ends[0].get(name, "?")) for name in NAMING), *other])
+        title = ", ".join([*(short[name][str(ends[0].get(name, "?"))] for name in NAMING), *other])
         own = [row for row in everything[here] if row["methods"] in found.methods]
         known = baseline if baseline in found.methods else None
         yield RunGroup(title, f"{number}. " if len(finals) > 1 else "", own, found, known, results.methods)
+
+
+def _without_the_same(specs: set[str]) -> dict[str, str]:
+    """Return each of several spec strings of one name without the settings that all of them have.
+
+    Example:
+        >>> sorted(_without_the_same({"warm_start:before=2,after=3", "warm_start:before=2,after=4"}).values())
+        ['warm_start:after=3', 'warm_start:after=4']
+    """
+    parts = {spec: spec.partition(":")[::2] for spec in specs}
+    if len(specs) < 2 or len({name for name, _ in parts.values()}) > 1:
+        return {spec: spec for spec in specs}
+    everywhere = set.intersection(*(set(text.split(",")) for _, text in parts.values()))
+    own = {spec: ",".join(one for one in text.split(",") if one not in everywhere) for spec, (_, text) in parts.items()}
+    return {spec: f"{parts[spec][0]}:{own[spec]}" if own[spec] else parts[spec][0] for spec in specs}
 
 
 def _by_setting(rows: Sequence[Row], fields: Sequence[str]) -> dict[str, list[Row]]:

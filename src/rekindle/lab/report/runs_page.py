@@ -101,7 +101,10 @@ def _winners(found: LoadedRuns) -> Rows:
     for number, group in enumerate(found.groups, 1):
         best = spread(group.finals(group.methods[0]))
         rows.append([number, group.title, group.methods[0], scale * best.mean, best.n])
-    words = "The best mean of each setting; whether it is significant stands in the setting's own section."
+    words = (
+        "The best mean of each setting; whether it is significant stands in the setting's own section. "
+        "What is the same in all settings is in the section Settings alone."
+    )
     return Rows(("number", "setting", "best", name, "seeds"), rows, caption=words)
 
 

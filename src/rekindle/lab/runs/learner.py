@@ -348,13 +348,21 @@ class _Batches:
 
 
 def _sums(records: Sequence[ChangeRecord]) -> Row:
-    """Return what the interventions changed, summed over all edits: SFE, and DfI before and after."""
+    """Return what the interventions changed, summed over all edits: SFE, and DfI before and after; or why nothing."""
     rows = [row for record in records for row in record.rows]
     matrices = [row for row in rows if row.dfi_before is not None and row.dfi_after is not None]
     if not rows:
-        return {}
+        return _without_effect(records)
     sums: Row = {"sfe": sum(record.sfe for record in records)}
     if matrices:
         sums["dfi_before"] = sum(row.dfi_before or 0.0 for row in matrices)
         sums["dfi_after"] = sum(row.dfi_after or 0.0 for row in matrices)
     return sums
+
+
+def _without_effect(records: Sequence[ChangeRecord]) -> Row:
+    """Return why interventions changed nothing, if there were any: such a run is one without a method."""
+    if not records or any(record.surgery for record in records):
+        return {}
+    reasons = dict.fromkeys(skip.reason for record in records for skip in record.skips)
+    return {"no_effect": "; ".join(list(reasons)[:3]) or "nothing that it applies to with these settings"}

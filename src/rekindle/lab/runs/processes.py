@@ -14,11 +14,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from rekindle.lab.runs.execute import Event, execute_run, find
+from rekindle.lab.runs.execute import EngineError, Event, execute_run, find, shared_prefix_of
 from rekindle.lab.runs.spec import Run
 from rekindle.lab.runs.store import Store
 from rekindle.observe.distributed import processes
 from rekindle.training import replicas
+
+# What exchanges raise, gloo's and NCCL's, when another process is gone: gloo has no exception of its own.
+LOST = ("third_party/gloo", "DistBackendError", "DistNetworkError")
 
 
 @contextmanager
@@ -42,12 +45,15 @@ def execute_together(store: Store, run: Run, function: str, **options: Any) -> E
 
     The first process looks whether there is something to do, claims the run and writes its checkpoints and rows. The
     folder of results must be one that all processes can read, to go on from a checkpoint. If one process fails,
-    `torchrun` ends the others.
+    `torchrun` ends the others; the run has failed if it was the first one, and otherwise stays open.
+
+    Raises:
+        EngineError: Another process is gone.
     """
     if processes() == 1:
         return execute_run(store, run, function, lambda event: None, **options)
     if replicas.rank() > 0:
-        return _follow(run, function)
+        return _follow(store, run, function)
     begun = []
 
     def tell(event: Event) -> None:
@@ -58,14 +64,28 @@ def execute_together(store: Store, run: Run, function: str, **options: Any) -> E
     event = execute_run(store, run, function, tell, **options)
     if not begun:
         _broadcast("")  # nothing to do: the others must not wait
+    elif event.kind == "failed":  # the others may be in the middle of an exchange, and would not hear of it
+        return _unless_lost(store, event)
     _broadcast(event)
     return event
 
 
-def _follow(run: Run, function: str) -> Event:
+def _unless_lost(store: Store, event: Event) -> Event:
+    """Return how a run ended that failed here; where that is because another process is gone, leave it open."""
+    if not any(words in event.text for words in LOST):
+        return event
+    store.forgive(event.key)
+    raise EngineError(
+        expected="every process of the run to stay until its end",
+        got=f"one that is gone, see what it said: {event.text}",
+        fix="start the same command again: the run goes on from its last checkpoint",
+    )
+
+
+def _follow(store: Store, run: Run, function: str) -> Event:
     folder = _broadcast(None)
     if folder:
-        find(function)(run, Path(folder))
+        find(function)(run, Path(folder), **shared_prefix_of(store, run, function))
     event: Event = _broadcast(None)
     return event
 

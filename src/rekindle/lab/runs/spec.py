@@ -34,16 +34,16 @@ class Run:
     Args:
         protocol: What is trained on what, in which order: "warm_start:fraction=0.1".
         data: "digits", "synthetic:signal=1", "mnist1d", or the name of a folder in `$REKINDLE_DATA`, as it is or with
-            its images brought to another size: "cifar10:size=16".
-        model: A network: "mlp", "cnn", "resnet18:width=16".
+            its images brought to another size: "cifar10:size=16"; of text "books:context=256".
+        model: A network: "mlp", "cnn", "resnet18:width=16", and for text "gpt:dim=384,depth=6,heads=6".
         methods: "none", methods joined by "+", or "fresh": a new network at each boundary.
         optimizer: "adam:lr=1e-3", "adamw:...", "sgd:lr=0.003,momentum=0.9" or "muon:lr=0.02".
         batch_size: Examples a step; a smaller set is taken whole.
         epochs: Epochs of every stage, instead of the protocol's own number.
         clip: Largest norm of the whole gradient.
         warmup: Fraction of each stage over which the learning rate rises linearly from 0.
-        schedule: What the learning rate does in a stage, unless the protocol says: "constant", "decay:factor=0.95",
-            "steps:at=100|150,factor=0.1" or "plateau:patience=20,factor=0.5".
+        schedule: What the learning rate does in a stage, unless the protocol says: "constant", "decay:by=0.95",
+            "steps:at=100|150,by=0.1", "plateau:patience=20,by=0.5" or "linear:to=0.1".
         patience: Epochs without a better validation loss after which a stage ends, unless the protocol says.
         validation: Fraction of the training data held out for `patience` and "plateau".
         precision: "float32", or "bfloat16" for autocast; images are in channels_last order in both.

@@ -37,8 +37,11 @@ from rekindle.training.tokens import Tokens
 
 Row = dict[str, Any]
 COLUMNS = ("protocol", "data", "model", "methods", "seed")
-# Fields that speak of images, labels or epochs.
-FOR_EXAMPLES = ("epochs", "warmup", "schedule", "patience", "validation", "augment", "label_noise", "sample_fraction")
+# Fields that speak of images, labels or epochs. `evaluate_each` would pass by the steps whose weights are kept.
+FOR_EXAMPLES = (
+    *("epochs", "warmup", "schedule", "patience", "validation", "augment", "label_noise", "sample_fraction"),
+    "evaluate_each",
+)
 SAVING = 0.05  # largest part of the time that is spent on checkpoints
 
 
@@ -219,7 +222,7 @@ def _check_text(run: Run) -> None:
         raise SettingsError(
             expected=f"a run on text without {', '.join(lost)}",
             got=", ".join(f"{name}={given[name]!r}" for name in lost),
-            fix="leave them out; steps, warmup and schedule are settings of the protocol",
+            fix="leave them out; steps, warmup, schedule and evaluate are settings of the protocol",
         )
 
 
