@@ -53,4 +53,4 @@ def test_accuracies_are_told_in_percent_and_other_scores_as_they_are():
     assert shown_gap(gap, "accuracy") == "+1.2 [-0.5, 2.8]"
     assert shown_gap(gap, "minus loss") == "+0.012 [-0.0046, 0.0284]"
     assert shown_gap(None, "accuracy") == ""
-    assert shown(-0.5, "accuracy", "+") == "-50.0" and shown(1234.5, "metric") == "1.23e+03"
+    assert shown(-0.5, "accuracy", "+") == "-50.0" and shown(-5.9981, "minus loss") == "-5.998"

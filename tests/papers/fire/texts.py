@@ -25,7 +25,7 @@ def write_texts(folder, monkeypatch):
 
 def shortened(experiment, second_steps=10):
     """Return an experiment with its cells on a tiny network, in a few steps."""
-    short = {"steps": 20, "warmup": 2, "early": 10, "evaluate": 10, "second_steps": second_steps}
+    short = {"steps": 20, "warmup": 2, "early": 10, "evaluate": 10, "second_steps": second_steps, "to_tokens": 500}
 
     def small(cell):
         protocol = change(str(cell.fields["protocol"]), **short)

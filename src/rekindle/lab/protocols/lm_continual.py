@@ -42,7 +42,7 @@ class LmContinual:
         warmup: Steps over which the learning rate rises in the first stage.
         second_warmup: Part of the second stage over which it rises.
         floor: Part of the learning rate to which it falls, linearly, to the end of each stage.
-        early: Step after which the checkpoint "early" is taken.
+        early: Step after which the checkpoint "early" is taken; the middle of the first stage if left out.
         start: Checkpoint from which the second stage begins: that with the lowest loss on held-out text ("best"),
             "early", the end of the first stage ("late"), or the weights that the network was drawn with ("initial").
     """
@@ -62,16 +62,21 @@ class LmContinual:
     warmup: NotNegative = 2000
     second_warmup: Annotated[float, Field(ge=0, le=1)] = 0.1
     floor: Annotated[float, Field(gt=0, le=1)] = 0.1
-    early: Count = 30_000
+    early: Count | None = None
     start: Literal["best", "early", "late", "initial"] = "late"
+
+    @property
+    def _early(self) -> int:
+        middle = self.steps // 2 // self.evaluate * self.evaluate or min(self.evaluate, self.steps)
+        return middle if self.early is None else self.early
 
     def __post_init__(self) -> None:
         """Refuse at the door what would be found out after hours of training."""
-        if self.early > self.steps or (self.early % self.evaluate and self.early != self.steps):
+        if self._early > self.steps or (self._early % self.evaluate and self._early != self.steps):
             raise SettingsError(
                 expected=f"early: a multiple of evaluate={self.evaluate}, and at most steps={self.steps}",
                 got=f"early={self.early}",
-                fix=f"take early={self.steps // 2 // self.evaluate * self.evaluate or min(self.evaluate, self.steps)}",
+                fix=f"leave it out for the middle, or take early={replace(self, early=None)._early}",
             )
         if self.warmup > self.steps:
             raise SettingsError(
@@ -96,7 +101,7 @@ class LmContinual:
             schedule=schedule,
             warmup=self.warmup,
             epoch_steps=self.evaluate,
-            keep={"best": None, "early": self.early},
+            keep={"best": None, "early": self._early},
         )
         share = len(first) / (len(first) + len(other)) if self.share is None else self.share
         yield Stage(

@@ -31,6 +31,8 @@ def title_of(measure: str) -> str:
     cards = {f"metric.{card.key}": card for card in list_metrics()}
     if measure in cards:
         return cards[measure].title
+    if measure in ("loss_first", "loss_second"):
+        return f"Loss on the {measure.removeprefix('loss_')} text"
     first, _, rest = measure.removeprefix("metric.").partition("_")
     return first.capitalize() + (f", {rest.replace('_', ' ')}" if rest else "")
 

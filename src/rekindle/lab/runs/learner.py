@@ -348,12 +348,16 @@ class _Batches:
 
 
 def _sums(records: Sequence[ChangeRecord]) -> Row:
-    """Return what the interventions changed, summed over all edits: SFE, and DfI before and after; or why nothing."""
+    """Return what the interventions changed, summed over all edits: tensors, SFE, and DfI before and after; or why not.
+
+    Tensors that were skipped are counted too: what a method leaves alone is part of what it does.
+    """
     rows = [row for record in records for row in record.rows]
     matrices = [row for row in rows if row.dfi_before is not None and row.dfi_after is not None]
     if not rows:
         return _without_effect(records)
-    sums: Row = {"sfe": sum(record.sfe for record in records)}
+    sums: Row = {"edited": len({row.tensor for row in rows}), "sfe": sum(record.sfe for record in records)}
+    sums["skipped"] = len({skip.tensor for record in records for skip in record.skips} - {row.tensor for row in rows})
     if matrices:
         sums["dfi_before"] = sum(row.dfi_before or 0.0 for row in matrices)
         sums["dfi_after"] = sum(row.dfi_after or 0.0 for row in matrices)
