@@ -41,7 +41,7 @@ def batches(rows: torch.Tensor) -> list[dict[str, torch.Tensor]]:
 
 print(rk.audit(model, batches(learned)[:8]))
 
-ways = ["fire", "shrink_perturb:shrink=0.8"]  # going on and a fresh start take part anyway
+ways = ["fire:preset=gpt", "shrink_perturb:shrink=0.8"]  # going on and a fresh start take part anyway
 optimizer = f"adamw:lr={asked.rate},weight_decay=0.1"
 options = {"optimizer": optimizer, "budget": asked.trial_steps, "seeds": asked.seeds}
 found = rk.compare(model, batches(learned), batches(held)[:16], ways, **options)
