@@ -78,7 +78,7 @@ CARD = Card(
         "The paper restricts itself to queries and keys in vision transformers (C) and treats every weight of a GPT; "
         "the default is the first for every model with attention. preset='gpt' is the second, which raises the loss "
         "of a fresh model; attention='all', tied=True is the same choice with any solver and number of steps. "
-        "Measured by `rekindle reproduce fire-language-choice` on a small overtrained GPT, one seed of three so far, loss "
+        "Measured by `rekindle reproduce fire-language-choice` on a small overtrained GPT, one seed of three yet, loss "
         "right after, after 100 and after 800 steps on new text: going on 7.02, 2.47, 2.38; q and k 8.21, 2.48, 2.38; "
         "all matrices 6.14, 2.63, 2.33; with the tied head and five steps (preset='gpt') 4.27, 2.48, 2.28. So q and k "
         "alone do little for a language model that has lost its plasticity; the default stays until all seeds are in.",
