@@ -78,9 +78,9 @@ CARD = Card(
         "The paper restricts itself to queries and keys in vision transformers (C) and treats every weight of a GPT; "
         "the default is the first for every model with attention. preset='gpt' is the second, which raises the loss "
         "of a fresh model; attention='all', tied=True is the same choice with any solver and number of steps. "
-        "Measured by `rekindle reproduce fire-language-choice` on a small overtrained GPT, one seed of three yet, loss "
-        "right after, after 100 and after 800 steps on new text: going on 7.02, 2.47, 2.38; q and k 8.21, 2.48, 2.38; "
-        "all matrices 6.14, 2.63, 2.33; with the tied head and five steps (preset='gpt') 4.27, 2.48, 2.28. So q and k "
+        "Measured by `rekindle reproduce fire-language-choice` on a small overtrained GPT, two seeds of three, loss "
+        "right after, after 100 and after 800 steps on new text: going on 7.01, 2.46, 2.37; q and k 8.21, 2.47, 2.37; "
+        "all matrices 6.24, 2.63, 2.32; with the tied head and five steps (preset='gpt') 4.32, 2.46, 2.28. So q and k "
         "alone do little for a language model that has lost its plasticity; the default stays until all seeds are in.",
         "A fused projection of queries, keys and values is split first, as the published code does for c_attn. "
         "Without an example that is done where names leave no doubt, and refused elsewhere. heads='each' (head by "
