@@ -7,7 +7,7 @@ from itertools import product
 
 from papers.experiment import Experiment, Fields, Measure, Row, Study, cells
 from papers.fire import PAPER
-from papers.fire.language import GOING_ON, MARGIN, SMALL, SMALL_NETWORK, SMALL_PROTOCOL
+from papers.fire.language import GOING_ON, MARGIN, SECOND_TOKENS, SMALL, SMALL_NETWORK, SMALL_PROTOCOL
 from papers.fire.tables import means
 from papers.rules import Numbers, Rule, Within
 from rekindle.methods import change
@@ -73,7 +73,7 @@ choice = Experiment(
         cells(SMALL, NETWORKS, _methods(), skip=[("fresh", "S&P 0.5")]),
         seeds=3,
         minutes=35,
-        reduced=f"{SMALL_NETWORK}, then {STEPS} steps on Gutenberg",
+        reduced=f"{SMALL_NETWORK}, then {STEPS} steps on {SECOND_TOKENS:,} bytes of Gutenberg",
     ),
     rules=tuple(_rules()),
     notes=(
